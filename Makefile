@@ -1,0 +1,100 @@
+# The entry points of kvindex's development. `make` lists them.
+#
+# Variables: ONCE=1 (demo: end after one round), FUZZTIME=10s (per fuzz target), BENCH=regexp (which benchmarks).
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+# An older Go fetches the toolchain that go.mod names, whatever the environment says about it.
+export GOTOOLCHAIN := auto
+# The version comes from the linker flag below, so that a tree without git builds too.
+export GOFLAGS := -buildvcs=false $(filter-out -buildvcs%,$(GOFLAGS))
+
+FUZZTIME ?= 10s
+BENCH    ?= .
+
+VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+# Without the library that `make setup` builds, local Hugging Face tokenizers are left out.
+HFLIB = build/lib/libtokenizers.a
+TAGS  = $(if $(shell test -s $(HFLIB) && echo there),,-tags=nohf)
+
+# The packages whose tests run with the race detector: those with state that goroutines share.
+CONCURRENT = /kvindex/(indexer|events|api)(/|$$)
+
+LINTER = build/bin/golangci-lint
+
+.PHONY: help
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: setup
+setup: ## install what the build and the tests need; quick when it is all there
+	@scripts/setup.sh
+
+.PHONY: build
+build: ## compile build/kvindex
+	@test -s $(HFLIB) || echo 'build: no $(HFLIB): leaving out local Hugging Face tokenizers; make setup builds it'
+	go build $(TAGS) -ldflags '-X main.version=$(VERSION)' -o build/kvindex ./cmd/kvindex
+
+.PHONY: demo
+demo: setup build ## show kvindex at work on this machine; ONCE=1 ends after one round
+	build/kvindex demo
+
+.PHONY: check
+check: ## formatting, go vet, golangci-lint, the import rule
+	@files=$$("$$(go env GOROOT)/bin/gofmt" -l .) || exit 1; \
+	if [ -n "$$files" ]; then echo "check: gofmt would change:"; echo "$$files"; exit 1; fi
+	go vet $(TAGS) ./...
+	@if [ -x $(LINTER) ]; then echo '$(LINTER) run'; $(LINTER) run $(subst -tags,--build-tags,$(TAGS)) ./...; \
+	else echo 'check: no $(LINTER): going on without it; make setup installs it'; fi
+	go test $(TAGS) -run 'ImportRule|EmbeddablePackages' ./cmd/kvindex
+
+# What a change must pass. Each phase is a target of its own, to be run alone while working on what it found.
+PHASES = setup check unit race e2e
+
+.PHONY: test
+test: ## everything a change must pass, about 10 minutes: setup, check, unit, race, e2e
+	@times=; \
+	for phase in $(PHASES); do \
+		printf '\n== %s\n' "$$phase"; \
+		start=$$(date +%s); \
+		$(MAKE) --no-print-directory $$phase || { printf '\n== %s FAILED after %s s\n' "$$phase" "$$(($$(date +%s) - start))"; exit 1; }; \
+		times="$$times, $$phase $$(($$(date +%s) - start)) s"; \
+	done; \
+	printf '\n== all passed: %s\n' "$${times#, }"
+
+# The race detector changes what allocates, so tests of allocations (those with Alloc in their names) run without it,
+# also in the packages whose other tests run with it.
+.PHONY: unit
+unit: ## tests of the packages that race leaves out, and the allocation tests of all
+	@pkgs=$$(go list $(TAGS) ./...) || exit 1; \
+	go test $(TAGS) -timeout 15m -skip E2E $$(echo "$$pkgs" | grep -v -E '$(CONCURRENT)') || exit 1; \
+	dirs=$$(grep -r -s -l -E --include='*_test.go' '^func Test[A-Za-z0-9_]*Alloc' indexer events api | sed 's|/[^/]*$$||; s|^|./|' | sort -u); \
+	if [ -n "$$dirs" ]; then go test $(TAGS) -timeout 15m -run Alloc $$dirs; fi
+
+.PHONY: race
+race: ## tests of indexer, events and api, with the race detector
+	@pkgs=$$(go list $(TAGS) ./...) || exit 1; \
+	go test $(TAGS) -race -timeout 20m $$(echo "$$pkgs" | grep -E '$(CONCURRENT)')
+
+.PHONY: e2e
+e2e: ## tests of the whole binary with engines, routers, Redis and NATS on this machine
+	go test $(TAGS) -count=1 -timeout 15m -run E2E ./cmd/kvindex
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME=10s
+	@targets=$$(go test $(TAGS) -list '^Fuzz' ./...) || { echo "$$targets"; exit 1; }; \
+	echo "$$targets" | awk '/^Fuzz/ { name[n++] = $$1 } $$1 == "ok" { for (i = 0; i < n; i++) print $$2, name[i]; n = 0 }' | \
+	while read -r pkg name; do \
+		echo "== $$name ($$pkg)"; \
+		go test $(TAGS) -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
+	done
+
+.PHONY: bench
+bench: ## benchmarks; BENCH=regexp chooses
+	go test $(TAGS) -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+.PHONY: clean
+clean: ## remove build/; the cached library and linter stay
+	rm -rf build
