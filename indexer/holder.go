@@ -1,0 +1,295 @@
+package indexer
+
+import "sync/atomic"
+
+// Holder is one incarnation of one stream in one table: what the engine
+// process behind the stream has reported since it began, or since its stream
+// was last found broken.
+//
+// Store, Locate, Remove, Clear, SetPartial and Lookup are called by one
+// goroutine, the stream's. Retire and Counts may be called by any. After Retire
+// the other methods do nothing and report zero: late events of an old
+// incarnation touch nothing. Slices that are passed in are not kept.
+type Holder struct {
+	table   *Table
+	id      StreamID
+	slot    int
+	retired atomic.Bool // set once, under table.mu
+
+	held   [NumTiers]atomic.Int64 // blocks by tier
+	parked atomic.Int64           // blocks in lot
+
+	// The table's mutex guards the rest.
+	partial   bool
+	aliases   aliases
+	extra     map[copyKey]int // copies beyond the first
+	lot       lot
+	relations map[*Holder]relation
+}
+
+type copyKey struct {
+	seq  SeqHash
+	tier Tier
+}
+
+// Run is consecutive blocks that were stored together.
+type Run struct {
+	Tier Tier
+
+	// Parent is the engine hash of the block before the first one. Without
+	// HasParent the first block begins a prompt.
+	Parent    EngineHash
+	HasParent bool
+
+	// Scope of the prompt. Where there is a parent the blocks are in its scope;
+	// then Scope matters only if the parent is known from another stream alone:
+	// the two must agree.
+	Scope ScopeKey
+
+	// Of each block: the engine's hash and ours. They are equally long.
+	Engine []EngineHash
+	Local  []LocalHash
+}
+
+// StoreResult counts what became of the blocks of a Run. Stored, Duplicates,
+// Orphaned and Dropped count each of them once.
+type StoreResult struct {
+	Stored     int // now held in the tier, and were not before
+	Duplicates int // one more copy of what was held, or waited, in the tier
+	Orphaned   int // parked until their parent is known
+	Dropped    int // not kept: too many are parked, or what they are is not clear
+
+	// Conflicts counts blocks under an engine hash that names another block
+	// at the same time. An engine whose hashes stand for prefixes has none.
+	Conflicts int
+
+	// Attached counts blocks that were parked earlier and are now in place.
+	// Dropped also counts those that a conflict put out of the parking lot.
+	Attached int
+
+	// Implied counts blocks that the engine must hold, although it never said
+	// so to this holder: see SetPartial.
+	Implied int
+}
+
+// HolderCounts is how much a holder holds.
+type HolderCounts struct {
+	Blocks  [NumTiers]int // by tier, each block once whatever its copies
+	Orphans int           // parked, not in Blocks
+}
+
+// Stream returns the stream that h is an incarnation of.
+func (h *Holder) Stream() StreamID { return h.id }
+
+// Store records that the engine stored the blocks of r, in this order.
+//
+// Each block's parent is the one before it in the run. The first block's
+// parent is found by its engine hash, among what this stream stored in any
+// tier. If it is not known, the run is parked: it is never taken for the
+// beginning of a prompt. It gets in place as soon as the parent is known.
+func (h *Holder) Store(r Run) StoreResult {
+	var res StoreResult
+	t := h.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h.retired.Load() {
+		return res
+	}
+	if len(r.Engine) != len(r.Local) || r.Tier >= NumTiers {
+		res.Dropped = len(r.Engine)
+		return res
+	}
+	if !r.HasParent {
+		h.extend(r, 0, tip{}, &res)
+	} else if a, ok := h.aliases.known(r.Parent); ok {
+		h.extend(r, 0, tipOf(r.Parent, a), &res)
+	} else if len(r.Engine) > 0 {
+		h.storeOrphan(r, &res)
+	}
+	t.settle()
+	return res
+}
+
+// Locate records that blocks which the stream stored before are now in tier t,
+// too: offload connectors tell that with the engine hash alone. known counts
+// those that were found, one more copy each; unknown the others, which are
+// ignored.
+func (h *Holder) Locate(t Tier, hashes []EngineHash) (known, unknown int) {
+	h.table.mu.Lock()
+	defer h.table.mu.Unlock()
+	if h.retired.Load() {
+		return 0, 0
+	}
+	for _, e := range hashes {
+		if t < NumTiers && h.locate(t, e) {
+			known++
+		} else {
+			unknown++
+		}
+	}
+	return known, unknown
+}
+
+func (h *Holder) locate(t Tier, e EngineHash) bool {
+	if n := h.lot.nodes[e]; n != nil {
+		h.addCopies(&n.copies[t], 1)
+		return true
+	}
+	a, ok := h.aliases.known(e)
+	if !ok {
+		return false
+	}
+	p, ok := h.placeOf(a)
+	if ok {
+		h.hold(t, e, p, 1)
+	}
+	return ok
+}
+
+// placeOf completes an alias. It fails only if nobody holds the block any more
+// and its parent has been forgotten.
+func (h *Holder) placeOf(a alias) (place, bool) {
+	p := place{seq: a.seq, before: a.before, pos: a.pos, scope: a.scope}
+	if b, ok := h.table.blocks.at(a.seq); ok {
+		p.parent = b.parent
+		return p, true
+	}
+	if a.pos == 0 {
+		return p, true
+	}
+	up, ok := h.aliases.known(a.before)
+	p.parent = up.seq
+	return p, ok && up.pos+1 == a.pos
+}
+
+// Remove records that the engine gave up one copy of each of the blocks in
+// tier t. removed counts the hashes that named a copy there, parked ones
+// included; unknown counts the others.
+func (h *Holder) Remove(t Tier, hashes []EngineHash) (removed, unknown int) {
+	h.table.mu.Lock()
+	defer h.table.mu.Unlock()
+	if h.retired.Load() {
+		return 0, 0
+	}
+	for _, e := range hashes {
+		if t < NumTiers && h.remove(t, e) {
+			removed++
+		} else {
+			unknown++
+		}
+	}
+	return removed, unknown
+}
+
+func (h *Holder) remove(t Tier, e EngineHash) bool {
+	if h.lot.nodes[e] != nil {
+		return h.removeParked(t, e)
+	}
+	if h.aliases.take(e, t, func(a alias, n int) { h.lose(a.seq, t, n) }) {
+		return true
+	}
+	if _, ok := h.aliases.m[e]; !ok && h.partial {
+		h.aliases.bury(e, alias{unseen: true})
+	}
+	return false
+}
+
+// clearChunk is how many blocks Clear and the sweeper handle before they let
+// other writers pass.
+const clearChunk = 256
+
+// Clear records that the engine dropped everything in tier t. It takes time in
+// proportion to what the stream holds in all tiers; matches meanwhile may see a
+// part of it. To clear all tiers at once, Retire h and Open another.
+func (h *Holder) Clear(t Tier) {
+	tb := h.table
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	if h.retired.Load() || t >= NumTiers {
+		return
+	}
+	h.clearParked(t)
+	if h.held[t].Load() == 0 {
+		return
+	}
+	n := 0
+	for e, a := range h.aliases.m {
+		if h.aliases.ambiguous(e) {
+			h.aliases.takeAll(e, t, func(a alias, c int) { h.lose(a.seq, t, c) })
+		} else if c := int(a.copies[t]); c > 0 {
+			a.copies[t] = 0
+			h.lose(a.seq, t, c)
+			if a.held() {
+				h.aliases.m[e] = a
+			} else {
+				delete(h.aliases.m, e)
+			}
+		}
+		if n++; n%clearChunk == 0 {
+			tb.mu.Unlock()
+			tb.mu.Lock()
+			if h.retired.Load() {
+				return
+			}
+		}
+	}
+}
+
+// Retire ends the incarnation: when it has returned, no match answers with it
+// any more, not even one that began before. The time it takes does not depend
+// on how many blocks h holds; the sweeper frees them in the background. It may
+// be called more than once, by any goroutine.
+func (h *Holder) Retire() {
+	t := h.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h.retired.Swap(true) {
+		return
+	}
+	t.publishRoster()
+	h.forgetRelations()
+	t.retired = append(t.retired, h)
+	select {
+	case t.wake <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// SetPartial says whether the stream's history is incomplete, because it was
+// first followed when the engine had been running for some time, or because
+// events were lost. For a partial holder a store in gpu is also a proof that
+// the engine held the ancestors at that moment; they are credited as far as a
+// stream with the same engine hashes tells what they are (StoreResult.Implied).
+func (h *Holder) SetPartial(partial bool) {
+	h.table.mu.Lock()
+	defer h.table.mu.Unlock()
+	h.partial = partial
+}
+
+// Counts returns how much h holds; zero once it is retired.
+func (h *Holder) Counts() HolderCounts {
+	var c HolderCounts
+	if h.retired.Load() {
+		return c
+	}
+	for t := range h.held {
+		c.Blocks[t] = int(h.held[t].Load())
+	}
+	c.Orphans = int(h.parked.Load())
+	return c
+}
+
+// Lookup returns the block that e names, if the stream holds it in any tier.
+// It is false also for a block that is parked and for an ambiguous name.
+func (h *Holder) Lookup(e EngineHash) (SeqHash, bool) {
+	h.table.mu.Lock()
+	defer h.table.mu.Unlock()
+	if h.retired.Load() {
+		return 0, false
+	}
+	a, ok := h.aliases.known(e)
+	if !ok || !a.held() {
+		return 0, false
+	}
+	return a.seq, true
+}
