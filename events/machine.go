@@ -1,0 +1,326 @@
+package events
+
+// This file is the recovery logic of a stream: a pure function of a state and
+// an input, without sockets, clocks or goroutines, so that property tests can
+// drive it through any schedule. Session feeds it and carries out its actions.
+//
+// Facts it rests on (vLLM's ZmqEventPublisher; SGLang's is a copy of it):
+//
+//   - seq starts at 0 with the publisher process and rises by 1 a batch.
+//   - No boot id is on the wire. Payloads carry a float timestamp, so equal
+//     CRCs at equal seqs mean the same process.
+//   - The replay server sends what it has from the asked seq on, silently
+//     starting later if its buffer does not reach back, may drop batches in
+//     the middle, and may lose the end marker.
+//   - A batch that was seen live is in the replay buffer until 10,000 others
+//     have followed it.
+
+// message is one batch as it came from a transport: undecoded.
+type message struct {
+	seq     uint64
+	crc     uint32
+	topic   []byte // only live messages have one
+	payload []byte
+}
+
+// inputKind says what happened to a stream.
+type inputKind uint8
+
+const (
+	inConnected    inputKind = iota // the transport is up (again)
+	inDisconnected                  // the transport is down
+	inLive                          // msg was published
+	inReplayed                      // msg came from the current replay
+	inReplayEnd                     // the current replay ended; complete: by its end marker
+	inSettle                        // time to check that nothing fell between subscription and replay
+	inResync                        // an operator asks to start over
+)
+
+// input is one thing that happened.
+type input struct {
+	kind     inputKind
+	msg      message
+	complete bool
+}
+
+// actionKind says what the session must do.
+type actionKind uint8
+
+const (
+	actApply  actionKind = iota // decode and apply msg
+	actDrop                     // count msg under why and forget it
+	actRetire                   // the incarnation ended: retire its holders; why says how it was noticed
+	actReplay                   // cancel any replay and start one from seq
+	actStop                     // cancel the replay
+	actLost                     // n batches are lost for good
+)
+
+// action is one thing to do. Actions are carried out in order.
+type action struct {
+	kind actionKind
+	msg  message
+	why  string
+	seq  uint64
+	n    uint64
+}
+
+// Why batches are dropped and incarnations end; values are metric labels.
+const (
+	whyDuplicate  = "duplicate"
+	whyLate       = "late"     // below the position, and never seen: its place was given up
+	whyOverflow   = "overflow" // the buffer of waiting batches is full; a replay will bring it
+	whyStale      = "stale"    // of an incarnation that has ended
+	whyRestart    = "restart"  // a lower seq with another payload
+	whyMasked     = "restart_masked"
+	whyVanished   = "restart_empty" // the engine no longer has the last batch that we saw
+	whyUnverified = "unverified"    // reconnected without a way to prove continuity
+	whyResync     = "resync"
+)
+
+// maxStalls is how many replays in a row may bring no progress before the
+// stream goes on without what is missing. Measured on vLLM: re-asking
+// converges in 2-9 rounds, every one of which brings something.
+const maxStalls = 3
+
+// machine is the state of one stream. The zero value, with canReplay and
+// maxPending set, is a stream that has not been contacted.
+type machine struct {
+	canReplay  bool // there is a replay endpoint
+	maxPending int  // bytes of payload that may wait for a replay
+
+	connected bool
+	met       bool // has been connected or has received something
+	fresh     bool // no replay: the next live batch starts an incarnation
+	syncing   bool // a replay runs; live batches wait in pending
+	settling  bool // ... only to check: the stream still counts as live
+
+	started     bool   // position is meaningful
+	next        uint64 // seq of the next batch to apply
+	recent      crcRing
+	historyFrom uint64 // the first batch of the incarnation that we have, if not 0
+	lost        uint64 // batches of the incarnation given up after that
+
+	// the current replay
+	from         uint64
+	verify       bool // the batch at from was seen before: it must come again, unchanged
+	verified     bool
+	sameConn     bool      // no disconnect since the last applied batch
+	got          int       // batches that this replay brought
+	progress     int       // batches applied during this replay
+	stalls       int       // replays in a row without progress
+	pending      []message // waiting, by rising seq
+	pendingBytes int
+	spilled      bool // pending overflowed since the last drain
+	live         bool // pending has held a live batch during this replay
+
+	out []action
+}
+
+// decide advances the machine by one input and returns what to do, in order.
+// The slice is valid until the next call.
+func (m *machine) decide(in input) []action {
+	m.out = m.out[:0]
+	switch in.kind {
+	case inConnected:
+		m.onConnected()
+	case inDisconnected:
+		m.onDisconnected()
+	case inLive:
+		m.onLive(in.msg)
+	case inReplayed:
+		m.onReplayed(in.msg)
+	case inReplayEnd:
+		m.onReplayEnd(in.complete)
+	case inSettle:
+		if m.connected && m.canReplay && m.started && !m.syncing {
+			m.startReplay()
+			m.settling = true
+		}
+	case inResync:
+		m.newIncarnation(whyResync)
+		m.fresh = !m.canReplay
+		if m.canReplay && m.connected {
+			m.startReplay()
+		}
+	}
+	return m.out
+}
+
+func (m *machine) onConnected() {
+	m.connected = true
+	reconnect := m.met
+	m.met = true
+	if m.canReplay {
+		m.fresh = false
+		m.stalls = 0
+		m.startReplay()
+		return
+	}
+	// Without a replay nothing can prove that the process behind the address
+	// is the one that we knew: data fails closed.
+	m.fresh = true
+	if !reconnect {
+		m.started = false
+	}
+}
+
+func (m *machine) onDisconnected() {
+	m.connected = false
+	m.sameConn = false
+	// What waits can be replayed if its process lives on, and must not be
+	// applied if it does not.
+	m.dropPending(whyStale)
+	if m.syncing {
+		m.stopReplay()
+	}
+}
+
+func (m *machine) onLive(msg message) {
+	m.met = true
+	switch {
+	case m.fresh:
+		m.fresh = false
+		if m.started {
+			m.newIncarnation(whyUnverified)
+		}
+		m.beginAt(msg)
+	case m.syncing:
+		if m.conflicts(msg) {
+			m.restart(whyRestart, msg)
+			return
+		}
+		m.holdLive(msg)
+	case !m.started: // a batch before the news of the connection
+		if m.canReplay && msg.seq > 0 {
+			m.startReplay()
+			m.holdLive(msg)
+			return
+		}
+		m.beginAt(msg)
+	case msg.seq == m.next:
+		m.apply(msg)
+	case msg.seq > m.next:
+		if m.canReplay {
+			m.stalls = 0
+			m.startReplay()
+			m.holdLive(msg)
+			return
+		}
+		m.giveUp(msg.seq)
+		m.apply(msg)
+	case m.conflicts(msg):
+		m.restart(whyRestart, msg)
+	default:
+		m.dropOld(msg)
+	}
+}
+
+// conflicts reports whether msg is proof that another process has taken the
+// address: its seq was seen with other bytes, or lies so far back that no
+// transport could have delayed it.
+func (m *machine) conflicts(msg message) bool {
+	if i, ok := m.findPending(msg.seq); ok {
+		return m.pending[i].crc != msg.crc
+	}
+	if !m.started || msg.seq >= m.next {
+		return false
+	}
+	crc, seen := m.recent.get(msg.seq)
+	if seen {
+		return crc != msg.crc
+	}
+	return m.next-msg.seq > ringSize
+}
+
+// dropOld drops a batch below the position that is no conflict.
+func (m *machine) dropOld(msg message) {
+	if _, seen := m.recent.get(msg.seq); seen {
+		m.drop(msg, whyDuplicate)
+		return
+	}
+	m.drop(msg, whyLate)
+}
+
+// restart begins the incarnation that msg belongs to.
+func (m *machine) restart(why string, msg message) {
+	m.newIncarnation(why)
+	if msg.seq == 0 || !m.canReplay {
+		m.beginAt(msg)
+		return
+	}
+	m.startReplay()
+	m.holdLive(msg)
+}
+
+// newIncarnation forgets the position and has the holders retired.
+func (m *machine) newIncarnation(why string) {
+	m.dropPending(whyStale)
+	if m.syncing {
+		m.stopReplay()
+	}
+	m.out = append(m.out, action{kind: actRetire, why: why})
+	m.started, m.next, m.historyFrom, m.lost, m.stalls = false, 0, 0, 0, 0
+	m.recent = crcRing{}
+}
+
+// beginAt starts an incarnation with msg as the first batch that we have.
+func (m *machine) beginAt(msg message) {
+	m.started = true
+	m.next = msg.seq
+	m.historyFrom = msg.seq
+	m.apply(msg)
+}
+
+func (m *machine) apply(msg message) {
+	m.recent.put(msg.seq, msg.crc)
+	m.next = msg.seq + 1
+	m.sameConn = m.connected
+	m.progress++
+	m.out = append(m.out, action{kind: actApply, msg: msg})
+}
+
+func (m *machine) drop(msg message, why string) {
+	m.out = append(m.out, action{kind: actDrop, msg: msg, why: why})
+}
+
+// giveUp moves the position to seq without the batches before it.
+func (m *machine) giveUp(seq uint64) {
+	n := seq - m.next
+	if n == 0 {
+		return
+	}
+	if !m.started {
+		m.started = true
+		m.historyFrom = seq
+	} else {
+		m.lost += n
+		m.out = append(m.out, action{kind: actLost, n: n})
+	}
+	m.next = seq
+}
+
+// state summarises the machine for people. cause and n are set where it is
+// Degraded by what is missing from the stream.
+func (m *machine) state() (s State, cause string, n uint64) {
+	switch {
+	case !m.met:
+		return Connecting, "", 0
+	case !m.connected:
+		return Disconnected, "", 0
+	case m.syncing && !m.settling:
+		return Replaying, "", 0
+	case m.fresh && m.started:
+		return Degraded, CauseUnverified, 0
+	case m.fresh:
+		return Degraded, CauseHistory, 0
+	case m.historyFrom > 0:
+		return Degraded, CauseHistory, m.historyFrom
+	case m.lost > 0:
+		return Degraded, CauseGap, m.lost
+	}
+	return Live, "", 0
+}
+
+// cleared tells the machine that the engine dropped everything: what was
+// missing no longer matters.
+func (m *machine) cleared() { m.historyFrom, m.lost = 0, 0 }
