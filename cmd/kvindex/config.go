@@ -1,0 +1,212 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kvindex/kvindex/events"
+	"github.com/kvindex/kvindex/events/discovery"
+	"github.com/kvindex/kvindex/indexer"
+)
+
+// config is everything that `kvindex serve` can be told. The tags are the keys
+// of the YAML file; KVINDEX_ and the upper-case path, with _ for each dot, is
+// the environment variable.
+type config struct {
+	Listen    string           `koanf:"listen" yaml:"listen"`       // address of the HTTP API
+	Log       logConfig        `koanf:"log" yaml:"log"`             // what is said on stderr
+	Models    []modelConfig    `koanf:"models" yaml:"models"`       // optional: what requests may call them, block sizes
+	Instances []instanceConfig `koanf:"instances" yaml:"instances"` // model servers to follow from the start
+	Index     indexConfig      `koanf:"index" yaml:"index"`
+	Events    eventsConfig     `koanf:"events" yaml:"events"`
+	API       apiConfig        `koanf:"api" yaml:"api"`
+}
+
+type logConfig struct {
+	Level  string `koanf:"level" yaml:"level"`   // debug, info, warn, error
+	Format string `koanf:"format" yaml:"format"` // text or json
+}
+
+type modelConfig struct {
+	Name      string   `koanf:"name" yaml:"name"`
+	Aliases   []string `koanf:"aliases" yaml:"aliases"`       // other names that requests use
+	LoRAs     []string `koanf:"loras" yaml:"loras"`           // adapters, before an event names them
+	BlockSize int      `koanf:"block_size" yaml:"block_size"` // of its instances; 0: learnt from events
+	Tokenizer string   `koanf:"tokenizer" yaml:"tokenizer"`   // only "none" (or nothing) so far: requests carry token ids
+}
+
+type instanceConfig struct {
+	ID             string   `koanf:"id" yaml:"id"`
+	Model          string   `koanf:"model" yaml:"model"`
+	URL            string   `koanf:"url" yaml:"url"`                         // lets the engine describe itself
+	Endpoint       string   `koanf:"endpoint" yaml:"endpoint"`               // tcp://HOST:PORT of rank 0
+	ReplayEndpoint string   `koanf:"replay_endpoint" yaml:"replay_endpoint"` // likewise
+	DPRanks        int      `koanf:"dp_ranks" yaml:"dp_ranks"`               // ranks at consecutive ports; default 1
+	Topic          string   `koanf:"topic" yaml:"topic"`                     // subscription prefix; default everything
+	BlockSize      int      `koanf:"block_size" yaml:"block_size"`
+	TenantID       string   `koanf:"tenant_id" yaml:"tenant_id"`
+	LoRAName       string   `koanf:"lora_name" yaml:"lora_name"`
+	Aliases        []string `koanf:"aliases" yaml:"aliases"`
+}
+
+type indexConfig struct {
+	Seed         uint64 `koanf:"seed" yaml:"seed"`                   // of the block hashes; 1337 is the public convention
+	Duplicates   string `koanf:"duplicates" yaml:"duplicates"`       // refcount or set: see the README
+	ClearedTiers string `koanf:"cleared_tiers" yaml:"cleared_tiers"` // what "all blocks cleared" drops: all or gpu
+}
+
+type eventsConfig struct {
+	MaxPayload    int           `koanf:"max_payload" yaml:"max_payload"`       // bytes of one batch
+	MaxPending    int           `koanf:"max_pending" yaml:"max_pending"`       // bytes a stream that wait for a replay
+	MaxReplays    int           `koanf:"max_replays" yaml:"max_replays"`       // at once, over all streams
+	SilenceHint   time.Duration `koanf:"silence_hint" yaml:"silence_hint"`     // when a silent engine is remarked upon
+	WarmupTimeout time.Duration `koanf:"warmup_timeout" yaml:"warmup_timeout"` // ready at the latest after this long
+}
+
+type apiConfig struct {
+	TokenFile      string        `koanf:"token_file" yaml:"token_file"`             // bearer token that requests must carry
+	AdminTokenFile string        `koanf:"admin_token_file" yaml:"admin_token_file"` // for clear, resync and dump
+	MaxBody        int64         `koanf:"max_body" yaml:"max_body"`                 // bytes of a request
+	MaxQueries     int           `koanf:"max_queries" yaml:"max_queries"`           // at once
+	DrainTime      time.Duration `koanf:"drain_time" yaml:"drain_time"`             // after SIGTERM, for routers to notice
+}
+
+func defaultConfig() config {
+	return config{
+		Listen: "127.0.0.1:8400",
+		Log:    logConfig{Level: "info", Format: "text"},
+		Index:  indexConfig{Seed: indexer.DefaultSeed, Duplicates: "refcount", ClearedTiers: "all"},
+		Events: eventsConfig{
+			MaxPayload: 16 << 20, MaxPending: 64 << 20, MaxReplays: 8,
+			SilenceHint: 30 * time.Second, WarmupTimeout: 30 * time.Second,
+		},
+		API: apiConfig{MaxBody: 8 << 20, MaxQueries: 256, DrainTime: time.Second},
+	}
+}
+
+// validate reports everything that is wrong, at once.
+func (c *config) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	oneOf := func(key, value string, allowed ...string) {
+		if !slices.Contains(allowed, value) {
+			bad("%s: %q is none of %s", key, value, strings.Join(allowed, ", "))
+		}
+	}
+	positive := func(key string, value int64) {
+		if value <= 0 {
+			bad("%s: %d is not positive", key, value)
+		}
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		bad("listen: %q is not HOST:PORT", c.Listen)
+	}
+	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	oneOf("log.format", c.Log.Format, "text", "json")
+	oneOf("index.duplicates", c.Index.Duplicates, "refcount", "set")
+	oneOf("index.cleared_tiers", c.Index.ClearedTiers, "all", "gpu")
+	positive("events.max_payload", int64(c.Events.MaxPayload))
+	positive("events.max_pending", int64(c.Events.MaxPending))
+	positive("events.max_replays", int64(c.Events.MaxReplays))
+	positive("events.silence_hint", int64(c.Events.SilenceHint))
+	positive("api.max_body", c.API.MaxBody)
+	positive("api.max_queries", int64(c.API.MaxQueries))
+	if c.Events.WarmupTimeout < 0 {
+		bad("events.warmup_timeout: %v is negative", c.Events.WarmupTimeout)
+	}
+	if c.API.DrainTime < 0 {
+		bad("api.drain_time: %v is negative", c.API.DrainTime)
+	}
+	names := map[string]string{}
+	for i, m := range c.Models {
+		key := fmt.Sprintf("models[%d]", i)
+		if m.Name == "" {
+			bad("%s.name is missing", key)
+		}
+		if m.BlockSize < 0 {
+			bad("%s.block_size: %d is negative", key, m.BlockSize)
+		}
+		if m.Tokenizer != "" && m.Tokenizer != "none" {
+			bad("%s.tokenizer: %q: this version has no tokenizers; leave it out and send token_ids", key, m.Tokenizer)
+		}
+		for _, n := range append([]string{m.Name}, m.Aliases...) {
+			if other, taken := names[n]; taken && n != "" {
+				bad("%s: the name %q is taken by %s", key, n, other)
+			}
+			names[n] = key
+		}
+	}
+	ids := map[string]int{}
+	for i, in := range c.Instances {
+		key := fmt.Sprintf("instances[%d]", i)
+		if in.ID != "" {
+			if other, taken := ids[in.ID]; taken {
+				bad("%s.id: %q is taken by instances[%d]", key, in.ID, other)
+			}
+			ids[in.ID] = i
+		}
+		if in.DPRanks < 0 || in.DPRanks > 4096 {
+			bad("%s.dp_ranks: %d is not in 1..4096", key, in.DPRanks)
+			continue
+		}
+		spec, err := c.spec(in)
+		if err != nil {
+			bad("%s: %w", key, err)
+			continue
+		}
+		if len(spec.Streams) == 0 && spec.URL == "" {
+			bad("%s (%s): neither endpoint nor url is given", key, in.ID)
+			continue
+		}
+		if len(spec.Streams) > 0 { // else the engine tells the rest
+			if spec.Model == "" && spec.URL == "" {
+				bad("%s (%s): model is missing", key, in.ID)
+			} else if spec.Model != "" && spec.ID != "" {
+				if err := spec.Validate(); err != nil {
+					bad("%s: %w", key, err)
+				}
+			}
+		}
+		if in.ID == "" && in.URL == "" {
+			bad("%s.id is missing", key)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// spec turns a configured instance into what is to be followed. Without an
+// endpoint the streams are left for the engine to describe.
+func (c *config) spec(in instanceConfig) (events.InstanceSpec, error) {
+	spec := events.InstanceSpec{
+		ID: in.ID, Model: in.Model, Tenant: in.TenantID, LoRA: in.LoRAName,
+		BlockSize: in.BlockSize, URL: in.URL, Aliases: in.Aliases, Source: "static",
+	}
+	for _, m := range c.Models {
+		if m.Name == in.Model && spec.BlockSize == 0 {
+			spec.BlockSize = m.BlockSize
+		}
+	}
+	if in.Endpoint == "" {
+		return spec, nil
+	}
+	var err error
+	spec.Streams, err = discovery.Ranks(in.Endpoint, in.ReplayEndpoint, max(in.DPRanks, 1))
+	for i := range spec.Streams {
+		spec.Streams[i].Topic = in.Topic
+	}
+	return spec, err
+}
+
+// loopback reports whether only this machine can reach the address.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
