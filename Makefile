@@ -7,17 +7,20 @@
 
 # An older Go fetches the toolchain that go.mod names, whatever the environment says about it.
 export GOTOOLCHAIN := auto
-# The version comes from the linker flag below, so that a tree without git builds too.
-export GOFLAGS := -buildvcs=false $(filter-out -buildvcs%,$(GOFLAGS))
 
 FUZZTIME ?= 10s
 BENCH    ?= .
 
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
-# Without the library that `make setup` builds, local Hugging Face tokenizers are left out.
+# Build tags: gin's msgpack binding is not used and takes a gigabyte to compile with the race detector; without the
+# library that `make setup` builds, local Hugging Face tokenizers are left out.
 HFLIB = build/lib/libtokenizers.a
-TAGS  = $(if $(shell test -s $(HFLIB) && echo there),,-tags=nohf)
+TAGS  = nomsgpack$(if $(shell test -s $(HFLIB) && echo there),,$(comma)nohf)
+comma := ,
+# The version comes from the linker flag below, so that a tree without git builds too. Tests that build the binary
+# inherit all this.
+export GOFLAGS = -buildvcs=false -tags=$(TAGS)
 
 # The packages whose tests run with the race detector: those with state that goroutines share.
 CONCURRENT = /kvindex/(indexer|events|api)(/|$$)
@@ -35,7 +38,7 @@ setup: ## install what the build and the tests need; quick when it is all there
 .PHONY: build
 build: ## compile build/kvindex
 	@test -s $(HFLIB) || echo 'build: no $(HFLIB): leaving out local Hugging Face tokenizers; make setup builds it'
-	go build $(TAGS) -ldflags '-X main.version=$(VERSION)' -o build/kvindex ./cmd/kvindex
+	go build -ldflags '-X main.version=$(VERSION)' -o build/kvindex ./cmd/kvindex
 
 .PHONY: demo
 demo: setup build ## show kvindex at work on this machine; ONCE=1 ends after one round
@@ -45,10 +48,10 @@ demo: setup build ## show kvindex at work on this machine; ONCE=1 ends after one
 check: ## formatting, go vet, golangci-lint, the import rule
 	@files=$$("$$(go env GOROOT)/bin/gofmt" -l .) || exit 1; \
 	if [ -n "$$files" ]; then echo "check: gofmt would change:"; echo "$$files"; exit 1; fi
-	go vet $(TAGS) ./...
-	@if [ -x $(LINTER) ]; then echo '$(LINTER) run'; $(LINTER) run $(subst -tags,--build-tags,$(TAGS)) ./...; \
+	go vet ./...
+	@if [ -x $(LINTER) ]; then echo '$(LINTER) run'; $(LINTER) run ./...; \
 	else echo 'check: no $(LINTER): going on without it; make setup installs it'; fi
-	go test $(TAGS) -run 'ImportRule|EmbeddablePackages' ./cmd/kvindex
+	go test -run 'ImportRule|EmbeddablePackages' ./cmd/kvindex
 
 # What a change must pass. Each phase is a target of its own, to be run alone while working on what it found.
 PHASES = setup check unit race e2e
@@ -68,32 +71,32 @@ test: ## everything a change must pass, about 10 minutes: setup, check, unit, ra
 # also in the packages whose other tests run with it.
 .PHONY: unit
 unit: ## tests of the packages that race leaves out, and the allocation tests of all
-	@pkgs=$$(go list $(TAGS) ./...) || exit 1; \
-	go test $(TAGS) -timeout 15m -skip E2E $$(echo "$$pkgs" | grep -v -E '$(CONCURRENT)') || exit 1; \
+	@pkgs=$$(go list ./...) || exit 1; \
+	go test -timeout 15m -skip E2E $$(echo "$$pkgs" | grep -v -E '$(CONCURRENT)') || exit 1; \
 	dirs=$$(grep -r -s -l -E --include='*_test.go' '^func Test[A-Za-z0-9_]*Alloc' indexer events api | sed 's|/[^/]*$$||; s|^|./|' | sort -u); \
-	if [ -n "$$dirs" ]; then go test $(TAGS) -timeout 15m -run Alloc $$dirs; fi
+	if [ -n "$$dirs" ]; then go test -timeout 15m -run Alloc $$dirs; fi
 
 .PHONY: race
 race: ## tests of indexer, events and api, with the race detector
-	@pkgs=$$(go list $(TAGS) ./...) || exit 1; \
-	go test $(TAGS) -race -timeout 20m $$(echo "$$pkgs" | grep -E '$(CONCURRENT)')
+	@pkgs=$$(go list ./...) || exit 1; \
+	go test -race -timeout 20m $$(echo "$$pkgs" | grep -E '$(CONCURRENT)')
 
 .PHONY: e2e
 e2e: ## tests of the whole binary with engines, routers, Redis and NATS on this machine
-	go test $(TAGS) -count=1 -timeout 15m -run E2E ./cmd/kvindex
+	go test -count=1 -timeout 15m -run E2E ./cmd/kvindex
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME=10s
-	@targets=$$(go test $(TAGS) -list '^Fuzz' ./...) || { echo "$$targets"; exit 1; }; \
+	@targets=$$(go test -list '^Fuzz' ./...) || { echo "$$targets"; exit 1; }; \
 	echo "$$targets" | awk '/^Fuzz/ { name[n++] = $$1 } $$1 == "ok" { for (i = 0; i < n; i++) print $$2, name[i]; n = 0 }' | \
 	while read -r pkg name; do \
 		echo "== $$name ($$pkg)"; \
-		go test $(TAGS) -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
+		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
 	done
 
 .PHONY: bench
 bench: ## benchmarks; BENCH=regexp chooses
-	go test $(TAGS) -run '^$$' -bench '$(BENCH)' -benchmem ./...
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
 .PHONY: clean
 clean: ## remove build/; the cached library and linter stay

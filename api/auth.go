@@ -49,7 +49,7 @@ func (a *auth) allow(r *http.Request, need access) error {
 	}
 	presented, given := bearer(r)
 	isAdmin := given && a.admin != nil && a.admin.matches(presented)
-	if a.token != nil && !isAdmin && !(given && a.token.matches(presented)) {
+	if a.token != nil && !isAdmin && (!given || !a.token.matches(presented)) {
 		return unauthorized(given)
 	}
 	switch {

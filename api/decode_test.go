@@ -4,6 +4,7 @@ import (
 	"encoding/json/v2"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -200,32 +201,30 @@ func TestTokensAgree(t *testing.T) {
 	}
 }
 
-// TestTokensDoNotAllocate: the cost of a token is its bytes.
-func TestTokensDoNotAllocate(t *testing.T) {
-	p := prompt(10000, 1)
-	inJSON, inB64 := []byte(tokensJSON(p)), []byte(`"`+tokensB64(p)+`"`)
-	var s scanner
-	dst, buf := make([]uint32, 0, len(p)), make([]byte, 4*len(p))
-	f := func(name string, parse func() error) {
-		t.Helper()
-		if n := testing.AllocsPerRun(20, func() {
-			if err := parse(); err != nil {
-				t.Fatal(err)
-			}
-		}); n != 0 {
-			t.Errorf("%s: %v allocations for %d tokens, want none", name, n, len(p))
+// TestLeadingUint: eight bytes at once give the same as one after the other.
+func TestLeadingUint(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	const after = ",] .eE-:/;0\x00\xff\xb0"
+	for range 200000 {
+		digits := strconv.FormatUint(rnd.Uint64()>>rnd.IntN(64), 10)
+		digits = digits[:min(len(digits), 1+rnd.IntN(11))]
+		if rnd.IntN(10) == 0 {
+			digits = ""
+		}
+		in := digits
+		for range rnd.IntN(12) {
+			in += string(after[rnd.IntN(len(after))])
+		}
+		var want uint64
+		n := 0
+		for n < len(in) && in[n] >= '0' && in[n] <= '9' && n <= maxTokenDigits {
+			want = want*10 + uint64(in[n]-'0')
+			n++
+		}
+		if v, got := leadingUint([]byte(in)); v != want || got != n {
+			t.Fatalf("%q: %d of %d digits, want %d of %d", in, v, got, want, n)
 		}
 	}
-	f("json", func() (err error) {
-		s.reset(inJSON)
-		dst, err = s.tokens("token_ids", dst, 1<<20)
-		return err
-	})
-	f("base64", func() (err error) {
-		s.reset(inB64)
-		dst, buf, err = s.base64Tokens("token_ids_b64", dst, buf, 1<<20)
-		return err
-	})
 }
 
 func TestParseHash(t *testing.T) {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,11 +10,12 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/kvindex/kvindex/indexer"
 )
 
 // TestErrors: every kind of request that is wrong gets the same shape.
@@ -107,7 +109,7 @@ func TestPanic(t *testing.T) {
 	for range 3 {
 		resp := r.do("POST", "/v1/query", `{"model":"m","token_ids":[1],"candidates":["a"]}`)
 		body := text(t, resp)
-		if resp.StatusCode != 500 || !strings.Contains(body, codeInternal) || strings.Contains(body, "secret") || strings.Contains(body, "goroutine") {
+		if resp.StatusCode != http.StatusInternalServerError || !strings.Contains(body, codeInternal) || strings.Contains(body, "secret") || strings.Contains(body, "goroutine") {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
 	}
@@ -189,118 +191,6 @@ func TestPrivacy(t *testing.T) {
 	}
 }
 
-func bearerToken(token string) func(*http.Request) {
-	return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
-}
-
-func from(addr string) func(*http.Request) { return func(r *http.Request) { r.RemoteAddr = addr } }
-
-// TestAuth: who may do what.
-func TestAuth(t *testing.T) {
-	dir := t.TempDir()
-	file := func(name, token string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	token, admin := file("token", "t0ken"), file("admin", "4dmin")
-	status := func(r *rig, want int, method, path string, change ...func(*http.Request)) {
-		t.Helper()
-		body := ""
-		if method == "POST" && strings.HasSuffix(path, "query") {
-			body = `{"model":"m","token_ids":[1]}`
-		}
-		resp := r.do(method, path, body, change...)
-		if resp.StatusCode != want {
-			t.Errorf("%s %s: status %d, want %d: %s", method, path, resp.StatusCode, want, text(t, resp))
-		}
-		if want == 401 && resp.Header.Get("WWW-Authenticate") == "" {
-			t.Error("401 without WWW-Authenticate")
-		}
-	}
-	far := from("10.1.2.3:55")
-
-	open := fleetOfThree(t)
-	status(open, 200, "POST", "/v1/query", far)
-	status(open, 200, "POST", "/v1/instances/pod-1.default/clear")
-	status(open, 200, "POST", "/v1/instances/pod-1.default/clear", from("[::1]:55"))
-	status(open, 403, "POST", "/v1/instances/pod-1.default/clear", far)
-	status(open, 403, "GET", "/v1/dump", far)
-	status(open, 403, "POST", "/v1/instances/pod-1.default/clear", far, func(r *http.Request) { r.Header.Set("X-Forwarded-For", "127.0.0.1") })
-	status(open, 403, "POST", "/v1/instances/pod-1.default/clear", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
-	status(open, 403, "POST", "/register", func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") })
-
-	r := fleetOfThree(t, func(o *Options) { o.TokenFile = token })
-	status(r, 401, "POST", "/v1/query")
-	status(r, 401, "POST", "/v1/query", bearerToken("wrong"))
-	status(r, 401, "POST", "/v1/query", func(r *http.Request) { r.Header.Set("Authorization", "Basic t0ken") })
-	status(r, 200, "POST", "/v1/query", bearerToken("t0ken"), far)
-	status(r, 401, "GET", "/metrics")
-	status(r, 401, "GET", "/")
-	for _, path := range []string{"/healthz", "/readyz", "/version", "/openapi.json"} {
-		status(r, 200, "GET", path, far)
-	}
-	status(r, 401, "GET", "/v1/dump")
-	status(r, 200, "GET", "/v1/dump", bearerToken("t0ken"))
-	status(r, 403, "GET", "/v1/dump", bearerToken("t0ken"), far)
-
-	r = fleetOfThree(t, func(o *Options) { o.TokenFile, o.AdminTokenFile = token, admin })
-	status(r, 403, "GET", "/v1/dump", bearerToken("t0ken"))
-	status(r, 200, "GET", "/v1/dump", bearerToken("4dmin"), far)
-	status(r, 200, "POST", "/v1/query", bearerToken("4dmin"), far)
-
-	r = fleetOfThree(t, func(o *Options) { o.AdminTokenFile = admin })
-	status(r, 401, "GET", "/v1/dump")
-	status(r, 403, "GET", "/v1/dump", bearerToken("guess"))
-	status(r, 200, "GET", "/v1/dump", bearerToken("4dmin"))
-	status(r, 200, "POST", "/v1/query")
-}
-
-// TestTokenFileChanges: a new token counts within a second, and an unreadable
-// file leaves the old one.
-func TestTokenFileChanges(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "token")
-	write := func(s string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(s), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("old")
-	var log syncBuffer
-	f, err := openTokenFile(path, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	later := func() { f.base = f.base.Add(-2 * tokenMaxAge) }
-	check := func(token string, want bool) {
-		t.Helper()
-		if got := f.matches(token); got != want {
-			t.Errorf("%q matches: %v, want %v", token, got, want)
-		}
-	}
-	check("old", true)
-	write("new")
-	check("old", true) // not read again yet
-	later()
-	check("old", false)
-	check("new", true)
-	write("  \n")
-	for range 3 {
-		later()
-		check("new", true)
-		check("", false)
-	}
-	if n := strings.Count(log.String(), "cannot be read"); n != 1 {
-		t.Errorf("an unusable token file was logged %d times", n)
-	}
-	if _, err := openTokenFile(path, slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("an empty token file was opened")
-	}
-}
-
 // TestDrain: /readyz says no first, and everything is answered still.
 func TestDrain(t *testing.T) {
 	awaited := []string{"snapshot", "replay of pod-1 rank 0"}
@@ -323,26 +213,70 @@ func TestDrain(t *testing.T) {
 	r.post("/v1/query", `{"model":"m","token_ids":[1]}`, 200)
 }
 
+// serve serves r on a loopback port and returns the base of its URLs.
+func (r *rig) serve() string {
+	r.t.Helper()
+	srv := r.srv.HTTPServer("")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() { done <- srv.Serve(l) }()
+	r.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil {
+			r.t.Error(err)
+		}
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			r.t.Error(err)
+		}
+	})
+	return "http://" + l.Addr().String()
+}
+
+// TestOverTCP: what a recorder in memory cannot show.
+func TestOverTCP(t *testing.T) {
+	r := fleetOfThree(t)
+	r.store("pod-3.default", 0, indexer.GPU, prompt(16*5000, 9)) // a dump of several chunks
+	base := r.serve()
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
+	f := func(method, path, body string, status int, in string) {
+		t.Helper()
+		req, err := http.NewRequest(method, base+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if got := text(t, resp); resp.StatusCode != status || !strings.Contains(got, in) {
+			t.Errorf("%s %s: %d %.300s", method, path, resp.StatusCode, got)
+		}
+	}
+	tokens := tokensJSON(small())
+	f("POST", "/v1/query", `{"model":"`+testModel+`","token_ids":`+tokens+`}`, 200, `"best":"pod-2.default"`)
+	f("POST", "/v1/query:batch", `{"queries":[{"model":"`+testModel+`","token_ids":`+tokens+`}]}`, 200, `{"answers":[{"model"`)
+	f("GET", "/v1/instances/default%2Fpod-1", "", 200, `"id":"pod-1.default"`)
+	f("GET", "/v1/dump", "", 200, `"position":4999`)
+	f("HEAD", "/healthz", "", 200, "")
+	f("HEAD", "/v1/dump", "", 200, "")
+	f("GET", "/metrics", "", 200, "kvindex_http_requests_total{")
+	f("GET", "/v1/query", "", 405, codeMethod)
+	f("POST", "/v1/query", strings.Repeat(" ", 9<<20), 413, codeTooLarge)
+}
+
 // TestSlowClients: connections that promise and do not send are ended.
 func TestSlowClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a timeout")
 	}
-	r := newRig(t)
-	srv := r.srv.HTTPServer("")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error)
-	go func() { done <- srv.Serve(l) }()
-	defer func() {
-		srv.Close()
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	}()
-	conn, err := net.Dial("tcp", l.Addr().String())
+	base := newRig(t).serve()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func TestTables(t *testing.T) {
 		"/v1/blocks/" + strconv.FormatUint(uint64(seq), 10), "/healthz", "/readyz", "/"} {
 		resp := r.do("GET", path, "", func(r *http.Request) { r.Header.Set("Accept", "text/plain") })
 		body := text(t, resp)
-		if resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
+		if resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
 			t.Errorf("%s: %d %s", path, resp.StatusCode, resp.Header.Get("Content-Type"))
 		}
 		if strings.ContainsRune(body, '\x1b') {
@@ -161,11 +161,11 @@ func TestDumpToASlowReader(t *testing.T) {
 	r.live("pod-1")
 	r.store("pod-1", 0, indexer.GPU, prompt(16*2000, 5))
 	w := &failing{header: http.Header{}, after: 1}
-	req, _ := http.NewRequest("GET", "/v1/dump", nil)
+	req, _ := http.NewRequest(http.MethodGet, "/v1/dump", nil)
 	req.RemoteAddr = "127.0.0.1:1"
 	func() {
 		defer func() {
-			if p := recover(); p != http.ErrAbortHandler {
+			if p := recover(); !isAbort(p) {
 				t.Errorf("recovered %v, want the connection to be aborted", p)
 			}
 		}()

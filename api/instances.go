@@ -13,7 +13,7 @@ import (
 
 // handleInstances answers GET /v1/instances, and ?model= for one model's.
 func (s *Server) handleInstances(c *gin.Context) error {
-	model := c.Query("model")
+	model := s.canonical(c.Query("model"))
 	list := []InstanceDetail{}
 	for _, inst := range s.fleet.Instances() {
 		if model != "" && inst.Model != model {
@@ -33,6 +33,14 @@ func (s *Server) handleInstances(c *gin.Context) error {
 			t.row(d.ID, d.Model, d.BlockSize, d.State, len(d.Streams), b.GPU, b.CPU, b.Disk, d.Reason)
 		}
 	})
+}
+
+// canonical is the index's name of the model that a filter names.
+func (s *Server) canonical(name string) string {
+	if model, _, ok := s.index.Resolve(name); ok {
+		return model
+	}
+	return name
 }
 
 // blocks sums the blocks of all streams.
@@ -143,7 +151,7 @@ type worker struct {
 // handleWorkers answers GET /workers, with ?model_name= and ?tenant_id= (or
 // routing_group) as filters.
 func (s *Server) handleWorkers(c *gin.Context) error {
-	model, tenant := c.Query("model_name"), c.Query("tenant_id")
+	model, tenant := s.canonical(c.Query("model_name")), c.Query("tenant_id")
 	if tenant == "" {
 		tenant = c.Query("routing_group")
 	}

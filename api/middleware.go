@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -21,19 +22,18 @@ func (s *Server) wrap(r route) gin.HandlerFunc {
 		s.metrics.inFlight.Inc()
 		defer func() {
 			p := recover()
-			if p != nil && p != http.ErrAbortHandler {
+			abort := isAbort(p)
+			if p != nil && !abort {
 				s.panicked(c, r, p)
-				p = nil
-				if c.Writer.Written() && c.Writer.Status() < http.StatusInternalServerError {
-					p = http.ErrAbortHandler // half an answer must not look whole
-				}
+				// Half an answer must not look whole.
+				abort = c.Writer.Status() < http.StatusInternalServerError
 			}
 			s.metrics.inFlight.Dec()
 			took := time.Since(begin)
 			observe(c.Request.Method, c.Writer.Status(), took)
 			s.logAccess(c, r, took)
-			if p != nil {
-				panic(p)
+			if abort {
+				panic(http.ErrAbortHandler)
 			}
 		}()
 		err := s.auth.allow(c.Request, r.access)
@@ -44,6 +44,12 @@ func (s *Server) wrap(r route) gin.HandlerFunc {
 			s.fail(c, r, err)
 		}
 	}
+}
+
+// isAbort reports whether a panic is the agreed way to break a connection.
+func isAbort(p any) bool {
+	err, ok := p.(error)
+	return ok && errors.Is(err, http.ErrAbortHandler)
 }
 
 // panicked logs a panic of a handler, with its stack, and answers 500.

@@ -63,7 +63,7 @@ type table struct {
 // head begins a group of rows with the names of its columns.
 func (t *table) head(columns ...any) {
 	if t.w != nil {
-		t.w.Flush()
+		_ = t.w.Flush() // into memory
 		t.buf.WriteByte('\n')
 	}
 	t.w = tabwriter.NewWriter(&t.buf, 0, 8, 2, ' ', 0)
@@ -90,7 +90,7 @@ func (t *table) row(cells ...any) {
 
 func (t *table) bytes() []byte {
 	if t.w != nil {
-		t.w.Flush()
+		_ = t.w.Flush() // into memory
 	}
 	// A last column that is shorter than its heading leaves no blanks behind.
 	var out bytes.Buffer

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"strconv"
 )
 
@@ -26,13 +27,11 @@ func (s *scanner) tokens(field string, dst []uint32, most int) ([]uint32, error)
 		for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
 			i++
 		}
-		start, v := i, uint64(0)
-		for i < len(b) && b[i]-'0' <= 9 && i-start <= maxTokenDigits {
-			v = v*10 + uint64(b[i]-'0')
-			i++
-		}
+		start := i
+		v, n := leadingUint(b[i:])
+		i += n
 		// Leading zeros are not JSON, and what follows must end the number.
-		if i == start || v > math.MaxUint32 || i-start > maxTokenDigits || (b[start] == '0' && i-start > 1) {
+		if n == 0 || n > maxTokenDigits || v > math.MaxUint32 || (b[start] == '0' && n > 1) {
 			s.i = start
 			return dst, s.notAToken(field, len(dst))
 		}
@@ -58,6 +57,29 @@ func (s *scanner) tokens(field string, dst []uint32, most int) ([]uint32, error)
 		}
 		return dst, s.unexpected("',' or ']' expected")
 	}
+}
+
+// leadingUint parses the digits that b starts with and returns how many there
+// are. Of more than maxTokenDigits it looks at one more.
+func leadingUint(b []byte) (v uint64, n int) {
+	if len(b) >= 8 {
+		// Eight bytes at once. In a byte of x that was a digit 0..9 is left, and
+		// adding 0x76 sets the top bit of every other: the lowest such byte ends
+		// the number (carries go upwards only).
+		x := binary.LittleEndian.Uint64(b) ^ 0x3030303030303030
+		if other := (x + 0x7676767676767676 | x) & 0x8080808080808080; other != 0 {
+			n = bits.TrailingZeros64(other) / 8
+			x <<= 64 - 8*n // the last digit goes to the top byte, zeros come in below
+			x = x*10 + x>>8
+			x = (x&0x000000ff000000ff*0x000f424000000064 + x>>16&0x000000ff000000ff*0x0000271000000001) >> 32
+			return x, n
+		}
+	}
+	for n < len(b) && b[n]-'0' <= 9 && n <= maxTokenDigits {
+		v = v*10 + uint64(b[n]-'0')
+		n++
+	}
+	return v, n
 }
 
 // notAToken is the error of the value that is next, which is element n.
