@@ -34,8 +34,8 @@ type applier struct {
 
 	groups    []groupKind // what stores told about attention groups
 	scopes    map[indexer.Scope]indexer.ScopeKey
-	refused   int    // block size of the events that were refused, 0: none
-	unchained bool   // engine hashes name no prefix
+	refused   int  // block size of the events that were refused, 0: none
+	unchained bool // engine hashes name no prefix
 	hidden    namespaces
 	badEvents uint64 // events of a known kind that could not be decoded, since the last clear
 
@@ -351,7 +351,7 @@ func (a *applier) scope(e *Event) indexer.ScopeKey {
 func saltOf(keys BlockExtra, lora string) string {
 	salt := ""
 	for i, k := range keys {
-		if k.Kind == ExtraString && !(i == 0 && lora != "" && k.Str == lora) {
+		if k.Kind == ExtraString && (i > 0 || lora == "" || k.Str != lora) {
 			salt = k.Str
 		}
 	}

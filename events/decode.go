@@ -205,7 +205,7 @@ func (d *Decoder) envelopeMap() *BatchError {
 		var err *BatchError
 		key, ok := d.cur.str()
 		if !ok {
-			if err = d.cur.skip(depthBatchField); err != nil {
+			if err := d.cur.skip(depthBatchField); err != nil {
 				return err
 			}
 		}

@@ -24,7 +24,7 @@ func (d *Decoder) readExtra(ev *Event) SkipReason {
 	}
 	blocks := d.blocks.take(n)
 	clear(blocks)
-	any := false
+	some := false
 	for ; i < n; i++ {
 		if d.cur.isNil() {
 			continue
@@ -33,9 +33,9 @@ func (d *Decoder) readExtra(ev *Event) SkipReason {
 		if blocks[i], reason = d.blockExtra(); reason != "" {
 			return reason
 		}
-		any = any || len(blocks[i]) > 0
+		some = some || len(blocks[i]) > 0
 	}
-	if any {
+	if some {
 		ev.Extra = blocks
 	}
 	return ""

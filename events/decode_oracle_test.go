@@ -138,14 +138,14 @@ func oracleNames(array []any) map[string]any {
 
 func oracleExtra(extra []any) []BlockExtra {
 	blocks := make([]BlockExtra, len(extra))
-	any := false
+	some := false
 	for i, entry := range extra {
 		list, ok := entry.([]interface{})
 		if !ok {
 			continue
 		}
 		for _, key := range list {
-			any = true
+			some = true
 			switch k := key.(type) {
 			case string:
 				blocks[i] = append(blocks[i], ExtraKey{Kind: ExtraString, Str: k})
@@ -158,7 +158,7 @@ func oracleExtra(extra []any) []BlockExtra {
 			}
 		}
 	}
-	if !any {
+	if !some {
 		return nil
 	}
 	return blocks

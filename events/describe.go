@@ -79,7 +79,7 @@ func Describe(b *Batch) Description {
 		desc.Events[i] = describeEvent(&b.Events[i])
 	}
 	for i, s := range b.Skipped {
-		desc.Skipped[i] = SkipDescription{Index: s.Index, Reason: s.Reason}
+		desc.Skipped[i] = SkipDescription(s)
 	}
 	return desc
 }

@@ -128,10 +128,11 @@ func (m *machine) onReplayEnd(complete bool) {
 
 // endUnverified handles a replay that did not bring the batch that we know.
 func (m *machine) endUnverified(complete bool) {
+	empty := complete && m.got == 0
 	switch {
-	case m.stalls < maxStalls && !(complete && m.got == 0 && m.stalls >= 2):
+	case m.stalls < maxStalls && (!empty || m.stalls < 2):
 		m.startReplay()
-	case complete && m.got == 0:
+	case empty:
 		// The engine answers, and has nothing from that seq on: it began anew.
 		m.newIncarnation(whyVanished)
 		m.startReplay()

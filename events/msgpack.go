@@ -248,7 +248,8 @@ func (c *cursor) skip(depth int) *BatchError {
 // strings, bytes and extensions, the header for containers, whose number of
 // children it returns.
 func (c *cursor) skipHeader(code byte) (children int, err *BatchError) {
-	n, ok := 0, false
+	n := 0
+	var ok bool
 	switch code {
 	case codeReserved:
 		return 0, c.fail(BatchReserved, "byte 0xc1 is no msgpack")

@@ -125,11 +125,11 @@ func toHash(v any) Hash {
 	case uint64:
 		return UintHash(v)
 	}
-	if n := toInt(v); n < 0 {
+	n := toInt(v)
+	if n < 0 {
 		return IntHash(n)
-	} else {
-		return UintHash(uint64(n))
 	}
+	return UintHash(uint64(n))
 }
 
 func toInt(v any) int64 {

@@ -94,14 +94,15 @@ func (s *Stream) Resend(seq uint64) error {
 type Garble uint8
 
 const (
-	// BadPayload: three good frames, a payload that is no batch. Replays have it
+	// BadPayload is three good frames, a payload that is no batch. Replays have it
 	// too.
 	BadPayload Garble = iota
-	// OneFrame, TwoFrames and FourFrames have the wrong number of frames. As
-	// with the others below, only the live message is bad: a replay brings the
-	// payload in a good one.
+	// OneFrame has one frame where three belong. As with all below, only the
+	// live message is bad: a replay brings the payload in a good one.
 	OneFrame
+	// TwoFrames has two frames.
 	TwoFrames
+	// FourFrames has four.
 	FourFrames
 	// ShortSeq has a sequence number of 4 bytes.
 	ShortSeq

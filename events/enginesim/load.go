@@ -223,7 +223,7 @@ func (l *loader) lines(name string, must bool, fn func(line []byte) error) error
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	var r io.Reader = f
 	if compressed {
 		z, err := gzip.NewReader(f)

@@ -88,10 +88,10 @@ func (s *Stream) answer(client []byte, start uint64, f ReplayFault) bool {
 func (s *Stream) reply(client []byte, m message) {
 	seq := binary.BigEndian.AppendUint64(nil, m.seq)
 	if s.o.Layout == ReplayWithoutTopic {
-		sendAll(s.sockets.router, client, nil, seq, m.payload)
+		_ = sendAll(s.sockets.router, client, nil, seq, m.payload)
 		return
 	}
-	sendAll(s.sockets.router, client, nil, []byte(m.topic), seq, m.payload)
+	_ = sendAll(s.sockets.router, client, nil, []byte(m.topic), seq, m.payload)
 }
 
 func (s *Stream) takeReplayFault() ReplayFault {

@@ -185,7 +185,7 @@ func watchSocket(soc *zmq4.Socket) (*watch, error) {
 		defer close(w.done)
 		// Never true, so that it is one wait without end: between two, an edge
 		// could go unseen.
-		conn.Read(func(uintptr) bool {
+		_ = conn.Read(func(uintptr) bool {
 			select {
 			case w.ready <- struct{}{}:
 			default:

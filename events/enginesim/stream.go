@@ -24,10 +24,10 @@ type ReplayLayout uint8
 const (
 	// ReplayDefault is the layout of the releases that the encoding belongs to.
 	ReplayDefault ReplayLayout = iota
-	// ReplayWithoutTopic: a DEALER sees ["", seq, payload], the end is
+	// ReplayWithoutTopic is the older one: a DEALER sees ["", seq, payload], the end is
 	// ["", ff*8, ""]. vLLM up to about v0.25, SGLang up to 0.5.21.
 	ReplayWithoutTopic
-	// ReplayWithTopic: ["", topic, seq, payload], the end is ["", "", ff*8, ""].
+	// ReplayWithTopic is the newer one: ["", topic, seq, payload], the end is ["", "", ff*8, ""].
 	ReplayWithTopic
 )
 
@@ -204,7 +204,7 @@ func (s *Stream) PublishAs(topic string, seq uint64, payload []byte) error {
 
 // Seq is the number that the next batch gets.
 func (s *Stream) Seq() (seq uint64) {
-	s.do(func() error { seq = s.seq; return nil })
+	_ = s.do(func() error { seq = s.seq; return nil }) // of a closed stream: 0
 	return seq
 }
 

@@ -133,7 +133,7 @@ func difference(x *indexer.Index, id string, e *enginesim.Engine) string {
 		})
 	}
 	truth := e.Truth(x.Hasher())
-	missing, extra, copies := 0, 0, 0
+	missing, copies := 0, 0
 	for k, s := range truth {
 		n, ok := have[k]
 		switch {
@@ -144,7 +144,7 @@ func difference(x *indexer.Index, id string, e *enginesim.Engine) string {
 		}
 		delete(have, k)
 	}
-	extra = len(have)
+	extra := len(have)
 	if missing+extra+copies == 0 {
 		return ""
 	}
