@@ -42,6 +42,7 @@ type comparison struct {
 // comparedRow is one request.
 type comparedRow struct {
 	ID           string         `json:"id"`
+	Scenario     string         `json:"scenario,omitempty"`
 	Pod          string         `json:"pod"` // that got the request
 	PromptTokens int            `json:"prompt_tokens"`
 	Predicted    map[string]int `json:"predicted"` // reusable tokens by instance
@@ -339,7 +340,7 @@ func (c *comparison) ask(ctx context.Context, i int, a enginesim.Ask) error {
 	}
 	c.latencies = append(c.latencies, time.Since(begin))
 	row := comparedRow{
-		ID: a.ID, Pod: a.Pod, PromptTokens: len(a.PromptTokens), Predicted: map[string]int{},
+		ID: a.ID, Scenario: a.Scenario, Pod: a.Pod, PromptTokens: len(a.PromptTokens), Predicted: map[string]int{},
 		Cached: a.CachedTokens, State: ans.State, Reason: ans.Instances[a.Instance].Reason,
 	}
 	for id, in := range ans.Instances {

@@ -151,6 +151,16 @@ type demoOutput struct {
 	json bool
 	rec  *enginesim.Recording
 	pods []string
+
+	scenarios   []*scenarioSum // in order of appearance
+	differences []comparedRow
+}
+
+// scenarioSum adds up the requests of one scenario.
+type scenarioSum struct {
+	name                      string
+	requests, equal           int
+	prompt, predicted, cached int // tokens
 }
 
 func newDemoOutput(w io.Writer, format string, rec *enginesim.Recording) *demoOutput {
@@ -174,11 +184,12 @@ func (o *demoOutput) begin(url string, p *enginesim.Player) {
 	for _, s := range p.Streams() {
 		o.printf("%s publishes what a real engine published: %d batches at %s\n", s.Pod, s.Batches, s.Endpoint())
 	}
-	o.printf("\n%-24s %7s", "request", "prompt")
+	o.printf("\nFor each request: its prompt tokens, how many of them each pod can reuse as kvindex answers,\nand how many the engine that got it reported as cached.\n\n")
+	o.printf("%-24s %7s", "request", "prompt")
 	for _, p := range o.pods {
 		o.printf(" %9s", p)
 	}
-	o.printf("  %-8s %7s  %s\n", "sent to", "cached", "")
+	o.printf("  %-8s %7s\n", "sent to", "cached")
 }
 
 func (o *demoOutput) row(r comparedRow) {
@@ -189,6 +200,7 @@ func (o *demoOutput) row(r comparedRow) {
 		}
 		return
 	}
+	o.add(r)
 	o.printf("%-24s %7d", r.ID, r.PromptTokens)
 	for _, p := range o.pods {
 		o.printf(" %9d", r.Predicted[p])
@@ -208,14 +220,41 @@ func (o *demoOutput) end(c *comparison) {
 		}
 		return
 	}
-	o.printf("\n%d of %d predictions are equal to the cached tokens that the engine reported", c.equal, c.compared)
-	if c.unexplained == 0 {
-		o.printf("; the recording shows why the others cannot be.\n")
-	} else {
-		o.printf("; %d differences are UNEXPLAINED.\n", c.unexplained)
+	o.printf("\n%-24s %8s %14s %18s %16s %7s\n", "scenario", "requests", "prompt tokens", "kvindex predicted", "engine reported", "equal")
+	for _, sc := range o.scenarios {
+		o.printf("%-24s %8d %14d %18d %16d %7d\n", sc.name, sc.requests, sc.prompt, sc.predicted, sc.cached, sc.equal)
 	}
-	o.printf("(request: prompt tokens, then the tokens of it that each pod can reuse, as kvindex answered, median %v a query over HTTP;\n cached: what the engine that got the request reported)\n",
-		c.medianLatency().Round(10*time.Microsecond))
+	for _, r := range o.differences {
+		o.printf("\n%s differs: %s.", r.ID, r.Why)
+	}
+	o.printf("\n%d of %d predictions are equal to the cached tokens that the engine reported", c.equal, c.compared)
+	switch {
+	case c.unexplained > 0:
+		o.printf("; %d differences are UNEXPLAINED.\n", c.unexplained)
+	case c.equal < c.compared:
+		o.printf("; the recording itself shows why the others cannot be.\n")
+	default:
+		o.printf(".\n")
+	}
+	o.printf("A query took %v over HTTP (median).\n", c.medianLatency().Round(10*time.Microsecond))
+}
+
+// add counts r for the summary.
+func (o *demoOutput) add(r comparedRow) {
+	if !r.Equal {
+		o.differences = append(o.differences, r)
+	}
+	if n := len(o.scenarios); n == 0 || o.scenarios[n-1].name != r.Scenario {
+		o.scenarios = append(o.scenarios, &scenarioSum{name: r.Scenario})
+	}
+	sc := o.scenarios[len(o.scenarios)-1]
+	sc.requests++
+	sc.prompt += r.PromptTokens
+	sc.predicted += r.Predicted[r.Pod]
+	sc.cached += r.Cached
+	if r.Equal {
+		sc.equal++
+	}
 }
 
 // invite prints what to try next.
