@@ -51,20 +51,26 @@ type Run struct {
 	Local  []LocalHash
 }
 
-// StoreResult counts what became of the blocks of a Run. Stored, Duplicates,
-// Orphaned and Dropped count each of them once.
+// StoreResult counts what became of the blocks of a Run: each is Stored, a
+// duplicate, Orphaned or Dropped. It also counts other blocks that the run moved.
 type StoreResult struct {
 	Stored     int // now held in the tier, and were not before
-	Duplicates int // one more copy of what was held, or waited, in the tier
+	Duplicates int // one more copy of what was held, or parked, in the tier
 	Orphaned   int // parked until their parent is known
-	Dropped    int // not kept: too many are parked, or what they are is not clear
+
+	// Dropped counts blocks that were not kept, because too many are parked or
+	// because of a conflict, and blocks parked earlier that a conflict showed to
+	// be unclear.
+	Dropped int
 
 	// Conflicts counts blocks under an engine hash that names another block
-	// at the same time. An engine whose hashes stand for prefixes has none.
+	// at the same time, or that would be their own ancestors. An engine whose
+	// hashes stand for prefixes has none.
 	Conflicts int
 
-	// Attached counts blocks that were parked earlier and are now in place.
-	// Dropped also counts those that a conflict put out of the parking lot.
+	// Attached counts blocks of this stream that were parked earlier and are now
+	// in place. (Parked blocks may also get in place by what another stream
+	// stores: only Counts tells.)
 	Attached int
 
 	// Implied counts blocks that the engine must hold, although it never said
@@ -86,7 +92,8 @@ func (h *Holder) Stream() StreamID { return h.id }
 // Each block's parent is the one before it in the run. The first block's
 // parent is found by its engine hash, among what this stream stored in any
 // tier. If it is not known, the run is parked: it is never taken for the
-// beginning of a prompt. It gets in place as soon as the parent is known.
+// beginning of a prompt. It gets in place as soon as the parent is known. If
+// the hash names several blocks, the run is dropped.
 func (h *Holder) Store(r Run) StoreResult {
 	var res StoreResult
 	t := h.table
@@ -103,6 +110,8 @@ func (h *Holder) Store(r Run) StoreResult {
 		h.extend(r, 0, tip{}, &res)
 	} else if a, ok := h.aliases.known(r.Parent); ok {
 		h.extend(r, 0, tipOf(r.Parent, a), &res)
+	} else if h.aliases.ambiguous(r.Parent) {
+		res.Dropped = len(r.Engine)
 	} else if len(r.Engine) > 0 {
 		h.storeOrphan(r, &res)
 	}

@@ -326,7 +326,7 @@ func TestConflict(t *testing.T) {
 
 	// No child is put under any of them.
 	child := Run{Tier: GPU, Parent: 7, HasParent: true, Engine: []EngineHash{8}, Local: c.local[1:2]}
-	want(t, "child", h.Store(child), StoreResult{Orphaned: 1})
+	want(t, "child", h.Store(child), StoreResult{Dropped: 1})
 
 	// A removal takes all that it may mean.
 	removed, _ := h.Remove(GPU, []EngineHash{7})
@@ -341,12 +341,13 @@ func TestConflict(t *testing.T) {
 	_, unknown = h.Remove(GPU, []EngineHash{7})
 	want(t, "unknown", unknown, 1)
 	h.Remove(CPU, []EngineHash{7})
-	store(c, GPU, StoreResult{Stored: 1, Attached: 1})
+	store(c, GPU, StoreResult{Stored: 1})
+	want(t, "child", h.Store(child), StoreResult{Stored: 1})
 	wantGPU(t, tb, c, streamA, 2)
 
 	// Again, and all go at once; and with a clear; and when retired.
 	store(d, GPU, StoreResult{Stored: 1, Conflicts: 1})
-	h.Remove(GPU, []EngineHash{7})
+	h.Remove(GPU, []EngineHash{7, 8})
 	match(0, 0, 0)
 	store(c, GPU, StoreResult{Stored: 1})
 	store(d, GPU, StoreResult{Stored: 1, Conflicts: 1})

@@ -152,6 +152,9 @@ func checkLot(t rapid.TB, h *Holder) {
 	t.Helper()
 	inKids := 0
 	for e, first := range h.lot.kids {
+		if a, ok := h.aliases.m[e]; ok && !a.unseen {
+			t.Errorf("%v: %x is known, and blocks wait under it", h.id, e)
+		}
 		for n := first; n != nil; n = n.next {
 			inKids++
 			if n.parent != e || h.lot.nodes[n.engine] != n {

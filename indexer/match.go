@@ -89,11 +89,11 @@ func (r *Result) begin(t *Table, total, maxBlocks int) int {
 	m.roster, m.last = t.roster.Load(), nil
 	m.slots = m.slots[:0]
 	r.TotalBlocks, r.ScannedBlocks, r.Streams = total, 0, r.Streams[:0]
-	var any uint64
+	var streams uint64
 	for _, w := range m.roster.live {
-		any |= w
+		streams |= w
 	}
-	if any == 0 {
+	if streams == 0 {
 		return 0
 	}
 	for p := range m.alive {
@@ -120,7 +120,7 @@ func (r *Result) step(set *holderSet) bool {
 		return true // the same streams: all that are alive hold it
 	}
 	m.last = set
-	var any uint64
+	var left uint64
 	for w, still := range m.alive[NumTiers-1] {
 		if still == 0 {
 			continue
@@ -134,9 +134,9 @@ func (r *Result) step(set *holderSet) bool {
 		}
 		r.drop(GPU, w, gpu, n)
 		r.drop(CPU, w, gpu|cpu, n)
-		any |= r.drop(Disk, w, gpu|cpu|disk, n)
+		left |= r.drop(Disk, w, gpu|cpu|disk, n)
 	}
-	return any != 0
+	return left != 0
 }
 
 // enter lists the streams of the given slots, which hold the first block.

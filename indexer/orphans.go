@@ -4,8 +4,9 @@ package indexer
 // forest: under the engine hash of its parent, which may be parked itself.
 // What it holds is bounded by Options.MaxOrphanBlocks.
 //
-// An engine hash is never in the lot and among the aliases at once, and the lot
-// has no cycles: what would break that is a conflict, and is dropped.
+// An engine hash is never in the lot and among the aliases at once, nothing
+// waits under an alias, and the lot has no cycles: what would break that is a
+// conflict, and is dropped.
 type lot struct {
 	nodes map[EngineHash]*parked
 	kids  map[EngineHash]*parked // first of those that wait under a hash
@@ -215,9 +216,6 @@ func (h *Holder) attach(b tip, p place, res *StoreResult) {
 	for todo := []tip{b}; len(todo) > 0; {
 		b := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if h.aliases.ambiguous(b.engine) {
-			continue
-		}
 		for n := h.lot.kids[b.engine]; n != nil; n = h.lot.kids[b.engine] {
 			p := b.follow(h.table.hasher, n.local)
 			h.moveIn(n, p, res)
@@ -226,8 +224,8 @@ func (h *Holder) attach(b tip, p place, res *StoreResult) {
 	}
 }
 
-// attachSelf handles a parked block whose name has just been learnt from
-// elsewhere: n is that block, or a conflict.
+// attachSelf handles a parked block whose name has just been learnt without its
+// parent's: another stream told what it is, or it is a conflict.
 func (h *Holder) attachSelf(n *parked, p place, res *StoreResult) {
 	if p.pos > 0 && n.parent == p.before && h.table.hasher.Next(p.parent, n.local) == p.seq {
 		h.moveIn(n, p, res)
@@ -237,18 +235,17 @@ func (h *Holder) attachSelf(n *parked, p place, res *StoreResult) {
 	res.Dropped += h.dropTree(n)
 }
 
-// moveIn moves n from the lot to its place p.
+// moveIn moves n from the lot to its place p. That makes no conflict: the name
+// of what is parked is no alias.
 func (h *Holder) moveIn(n *parked, p place, res *StoreResult) {
 	h.unpark(n)
 	if !n.held() {
-		if _, ok := h.aliases.m[n.engine]; !ok {
-			h.aliases.bury(n.engine, aliasAt(p))
-		}
+		h.aliases.bury(n.engine, aliasAt(p))
 		return
 	}
 	for t, c := range n.copies {
-		if c > 0 && h.hold(Tier(t), n.engine, p, int(c)).conflict {
-			res.Conflicts++
+		if c > 0 {
+			h.hold(Tier(t), n.engine, p, int(c))
 		}
 	}
 	res.Attached++

@@ -111,6 +111,7 @@ func (t *Table) settle() {
 	for len(s.learnt)+len(s.proven) > 0 {
 		if n := len(s.learnt); n > 0 {
 			l := s.learnt[n-1]
+			s.learnt[n-1] = teller{} // so that no retired holder is kept
 			s.learnt = s.learnt[:n-1]
 			for _, h := range slices.Clone(s.waiting[l.name]) {
 				h.attachShared(l.from, l.name)
@@ -119,6 +120,7 @@ func (t *Table) settle() {
 		}
 		n := len(s.proven)
 		a, b := s.proven[n-1][0], s.proven[n-1][1]
+		s.proven[n-1] = [2]*Holder{}
 		s.proven = s.proven[:n-1]
 		a.attachAllShared(b)
 		b.attachAllShared(a)

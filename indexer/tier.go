@@ -5,10 +5,11 @@ type Tier uint8
 
 // The tiers, nearest first.
 const (
-	GPU Tier = iota
-	CPU
-	Disk
-	NumTiers = 3
+	GPU  Tier = iota // the accelerator's memory
+	CPU              // the host's memory
+	Disk             // files, of the host or attached to it
+
+	NumTiers = 3 // how many there are; tiers are 0 to NumTiers-1
 )
 
 // String returns the tier's name as the API spells it.
