@@ -37,7 +37,7 @@ type applier struct {
 	refused   int  // block size of the events that were refused, 0: none
 	unchained bool // engine hashes name no prefix
 	hidden    namespaces
-	badEvents uint64 // events of a known kind that could not be decoded, since the last clear
+	badEvents uint64 // events of a known kind that could not be decoded or applied, since the last clear
 
 	local []indexer.LocalHash // scratch
 	extra []byte              // scratch
@@ -121,13 +121,13 @@ func (a *applier) stored(rank int, e *Event) SkipReason {
 	if e.BlockSize <= 0 || e.BlockSize > maxBlockSize ||
 		len(e.Tokens) != len(e.Hashes)*e.BlockSize*per ||
 		e.HasExtra && e.ExtraLen != len(e.Hashes) {
-		return SkipTokens
+		return a.refuse(tier, SkipTokens)
 	}
 	if a.blockSize != 0 && e.BlockSize != a.blockSize {
 		if a.opts.BlockSize != 0 && tier == indexer.GPU {
 			a.refused = e.BlockSize
 		}
-		return SkipBlockSize
+		return a.refuse(tier, SkipBlockSize)
 	}
 	scope := a.scope(e)
 	h := a.open(rank, e)
@@ -142,6 +142,15 @@ func (a *applier) stored(rank int, e *Event) SkipReason {
 		a.unchained = true
 	}
 	return ""
+}
+
+// refuse leaves out a store of blocks that decide a prefix. On the GPU that is
+// a loss; offload connectors may cut blocks in their own way for good.
+func (a *applier) refuse(tier indexer.Tier, why SkipReason) SkipReason {
+	if tier == indexer.GPU {
+		a.badEvents++
+	}
+	return why
 }
 
 func (a *applier) located(rank int, tier indexer.Tier, e *Event) SkipReason {
@@ -242,7 +251,7 @@ func (a *applier) trouble() string {
 	case a.unchained:
 		return CauseUnchained + ": the engine's block hashes do not name prefixes (SGLang before 0.5.8): upgrade the engine"
 	case a.badEvents > 0:
-		return fmt.Sprintf("%s: %d events could not be decoded", CauseEvents, a.badEvents)
+		return fmt.Sprintf("%s: %d events could not be decoded or applied", CauseEvents, a.badEvents)
 	}
 	return ""
 }

@@ -99,6 +99,7 @@ type machine struct {
 	recent      crcRing
 	historyFrom uint64 // the first batch of the incarnation that we have, if not 0
 	lost        uint64 // batches of the incarnation given up after that
+	poison      uint64 // of these, batches that came and could not be decoded
 
 	// the current replay
 	from         uint64
@@ -108,6 +109,8 @@ type machine struct {
 	got          int       // batches that this replay brought
 	progress     int       // batches applied during this replay
 	stalls       int       // replays in a row without progress
+	low          uint64    // lowest seq that this replay brought, math.MaxUint64: none
+	oldest       uint64    // ... that the stalled ones brought
 	pending      []message // waiting, by rising seq
 	pendingBytes int
 	spilled      bool // pending overflowed since the last drain
@@ -259,7 +262,8 @@ func (m *machine) newIncarnation(why string) {
 		m.stopReplay()
 	}
 	m.out = append(m.out, action{kind: actRetire, why: why})
-	m.started, m.next, m.historyFrom, m.lost, m.stalls = false, 0, 0, 0, 0
+	m.started, m.next, m.stalls = false, 0, 0
+	m.cleared()
 	m.recent = crcRing{}
 }
 
@@ -315,12 +319,21 @@ func (m *machine) state() (s State, cause string, n uint64) {
 		return Degraded, CauseHistory, 0
 	case m.historyFrom > 0:
 		return Degraded, CauseHistory, m.historyFrom
-	case m.lost > 0:
+	case m.lost > m.poison:
 		return Degraded, CauseGap, m.lost
+	case m.lost > 0:
+		return Degraded, CausePoison, m.lost
 	}
 	return Live, "", 0
 }
 
 // cleared tells the machine that the engine dropped everything: what was
 // missing no longer matters.
-func (m *machine) cleared() { m.historyFrom, m.lost = 0, 0 }
+func (m *machine) cleared() { m.historyFrom, m.lost, m.poison = 0, 0, 0 }
+
+// poisoned tells the machine that the batch it had applied could not be
+// decoded: to the stream that is a gap of one.
+func (m *machine) poisoned() {
+	m.lost++
+	m.poison++
+}

@@ -1,13 +1,16 @@
 package events
 
-import "sort"
+import (
+	"math"
+	"sort"
+)
 
 // startReplay asks for everything from the last applied batch on, that batch
 // included where there is one: it must come back unchanged, else the process
 // behind the address is another one.
 func (m *machine) startReplay() {
 	m.syncing, m.settling = true, false
-	m.verified, m.got, m.progress = false, 0, 0
+	m.verified, m.got, m.progress, m.low = false, 0, 0, math.MaxUint64
 	m.live = m.live && len(m.pending) > 0
 	m.verify = m.started && m.next > 0
 	m.from = 0
@@ -33,6 +36,7 @@ func (m *machine) onReplayed(msg message) {
 		return
 	}
 	m.got++
+	m.low = min(m.low, msg.seq)
 	if m.verify && msg.seq < m.from {
 		m.drop(msg, whyDuplicate)
 		return
@@ -87,10 +91,13 @@ func (m *machine) onReplayEnd(complete bool) {
 	if !m.syncing {
 		return
 	}
-	if m.progress > 0 {
+	switch {
+	case m.progress > 0:
 		m.stalls = 0
-	} else {
-		m.stalls++
+	case m.stalls == 0:
+		m.stalls, m.oldest = 1, m.low
+	default:
+		m.stalls, m.oldest = m.stalls+1, min(m.oldest, m.low)
 	}
 	if m.verify && !m.verified {
 		m.endUnverified(complete)
@@ -103,8 +110,7 @@ func (m *machine) onReplayEnd(complete bool) {
 			m.startReplay()
 			return
 		}
-		m.giveUp(m.pending[0].seq)
-		m.drain()
+		m.giveUpMissing()
 		m.stalls = 0
 		if len(m.pending) > 0 || m.spilled {
 			m.startReplay()
@@ -139,10 +145,7 @@ func (m *machine) endUnverified(complete bool) {
 	case m.sameConn:
 		// The connection never broke, so it is the same process, whose buffer
 		// no longer reaches back (or whose replay is not answered).
-		if len(m.pending) > 0 {
-			m.giveUp(m.pending[0].seq)
-			m.drain()
-		}
+		m.giveUpMissing()
 		m.stalls = 0
 		if len(m.pending) > 0 {
 			m.startReplay()
@@ -151,6 +154,17 @@ func (m *machine) endUnverified(complete bool) {
 		m.finish()
 	default:
 		m.newIncarnationKeepingPending()
+	}
+}
+
+// giveUpMissing goes on without the batches that replays did not bring: those
+// before the first one that waits, and also all that lie before the oldest
+// that the server still has, or everywhere if it sent nothing at all. Each of
+// these gaps would otherwise take a few replays of its own, of everything.
+func (m *machine) giveUpMissing() {
+	for first := true; len(m.pending) > 0 && (first || m.pending[0].seq <= m.oldest); first = false {
+		m.giveUp(m.pending[0].seq)
+		m.drain()
 	}
 }
 

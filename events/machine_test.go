@@ -242,3 +242,47 @@ func runSchedule(t *rapid.T, canReplay bool) {
 	s.quiesce()
 	s.verify()
 }
+
+// TestGapsOutOfReachAreGivenUpAtOnce: a replay left a gap after every other
+// batch, and when asked again the buffer no longer reaches back so far.
+func TestGapsOutOfReachAreGivenUpAtOnce(t *testing.T) {
+	f := func(name string, buffered int, lost uint64) {
+		t.Run(name, func(t *testing.T) {
+			const batches = 1000
+			m := &machine{canReplay: true, maxPending: 1 << 20}
+			replays, applied := 0, 0
+			feed := func(in input) {
+				for _, a := range m.decide(in) {
+					switch a.kind {
+					case actReplay:
+						replays++
+					case actApply:
+						applied++
+					}
+				}
+			}
+			replayed := func(seq int) {
+				feed(input{kind: inReplayed, msg: message{seq: uint64(seq), crc: uint32(seq), payload: []byte{1}}})
+			}
+			feed(input{kind: inConnected})
+			for seq := 0; seq < batches; seq += 2 {
+				replayed(seq)
+			}
+			feed(input{kind: inReplayEnd})
+			for m.syncing && replays < batches {
+				for seq := batches - buffered; seq < batches; seq++ {
+					replayed(seq)
+				}
+				feed(input{kind: inReplayEnd, complete: buffered > 0})
+			}
+			if m.syncing || replays > 3*maxStalls {
+				t.Errorf("not over after %d replays", replays)
+			}
+			if m.lost != lost || applied != batches-1-int(lost) && buffered == 0 || applied != batches-int(lost) && buffered > 0 {
+				t.Errorf("%d batches lost and %d applied, want %d lost", m.lost, applied, lost)
+			}
+		})
+	}
+	f("short buffer", 100, (1000-100)/2)
+	f("no answer", 0, 1000/2-1) // of the last batch nothing is known
+}

@@ -303,7 +303,7 @@ func (s *Session) applyBatch(msg message) {
 func (s *Session) poisoned(why string, msg message) {
 	s.count.Batches[resultPoison]++
 	s.count.Lost++
-	s.m.lost++
+	s.m.poisoned()
 	// The first bytes show the shape (array, map, JSON ...) and no token.
 	s.sayOnce(slog.LevelWarn, "a batch cannot be decoded: it counts as lost",
 		"seq", msg.seq, "bytes", len(msg.payload), "starts_with", fmt.Sprintf("%x", msg.payload[:min(8, len(msg.payload))]), "error", why)
@@ -378,6 +378,8 @@ func reason(state State, cause string, n uint64, canReplay bool) string {
 			return fmt.Sprintf("%s: %d batches lost; without a replay endpoint they cannot be fetched", cause, n)
 		}
 		return fmt.Sprintf("%s: %d batches lost, and no replay brought them", cause, n)
+	case CausePoison:
+		return fmt.Sprintf("%s: %d batches could not be decoded; kvindex record and kvindex decode show what they are", cause, n)
 	case CauseUnverified:
 		return cause + ": reconnected without a replay endpoint, so the engine may have restarted; the next batch decides"
 	}

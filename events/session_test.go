@@ -257,7 +257,7 @@ func TestSessionPoisonCostsOneBatch(t *testing.T) {
 	b.live(0, b.batch(stored(1, 0, 2)))
 	b.live(1, []byte("{\"json\": true}"))
 	b.live(2, b.batch(stored(1, 2, 1)))
-	b.want(Degraded, CauseGap+": 1 batches")
+	b.want(Degraded, CausePoison+": 1 batches")
 	b.wantMatched(1, 3)
 	if c := b.s.Status().Counters; c.Batches["poison"] != 1 || c.Lost != 1 {
 		t.Errorf("counters %+v", c)
@@ -308,8 +308,20 @@ func TestApplyContent(t *testing.T) {
 		with(stored(1, 0, 2), "group_idx", 5, "kv_cache_spec_kind", "full_attention"),
 		with(stored(2, 0, 2), "group_idx", 0, "kv_cache_spec_kind", "sliding_window"),
 		with(removed(1, 1), "group_idx", 0)) // removals name only the group
-	f("tokens that do not fill the blocks", skips(SkipTokens, 1), with(stored(1, 0, 2), "token_ids", []int{1, 2, 3}))
-	f("extra keys of another count", skips(SkipTokens, 1), with(stored(1, 0, 2), "extra_keys", []any{nil}))
+	refused := func(reason SkipReason) func(*bench) {
+		return func(b *bench) {
+			b.t.Helper()
+			skips(reason, 1)(b)
+			b.want(Degraded, CauseEvents)
+			b.live(1, b.batch(cleared()))
+			b.want(Live, "")
+		}
+	}
+	f("tokens that do not fill the blocks", refused(SkipTokens), with(stored(1, 0, 2), "token_ids", []int{1, 2, 3}))
+	f("extra keys of another count", refused(SkipTokens), with(stored(1, 0, 2), "extra_keys", []any{nil}))
+	f("another block size than before", refused(SkipBlockSize), stored(1, 0, 1), with(stored(1, 1, 1), "block_size", 1, "token_ids", []int{7}))
+	f("... of an offload connector", func(b *bench) { skips(SkipBlockSize, 1)(b); b.want(Live, "") },
+		stored(1, 0, 1), with(stored(1, 1, 1), "block_size", 1, "token_ids", []int{7}, "medium", "CPU"))
 	f("remote storage", skips(SkipRemote, 1), with(stored(1, 0, 2), "medium", "FS", "locality", "REMOTE"))
 	f("an unknown medium is not the GPU", func(b *bench) { skips(SkipMedium, 1)(b); b.wantMatched(1, 0) }, with(stored(1, 0, 2), "medium", "TAPE"))
 	f("offload: a location of known blocks", func(b *bench) {

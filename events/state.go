@@ -43,7 +43,7 @@ const (
 	CauseHistory    = "history"          // batches before the first one seen are unknown
 	CauseGap        = "gap"              // batches were lost and no replay could bring them
 	CausePoison     = "poison"           // batches that could not be decoded
-	CauseEvents     = "bad_events"       // events of a known kind that could not be decoded
+	CauseEvents     = "bad_events"       // events of a known kind that could not be decoded or applied
 	CauseBlockSize  = "block_size"       // the engine's blocks are not of the registered size: refused
 	CauseUnchained  = "unchained_hashes" // engine hashes name no prefix (SGLang before 0.5.8)
 	CauseUnverified = "unverified"       // reconnected, and nothing can prove that the engine did not restart

@@ -63,7 +63,10 @@ func (a *fleetAdapter) Register(ctx context.Context, r api.Registration) (api.Ou
 	if spec.URL != "" && (spec.ID == "" || spec.Model == "" || len(spec.Streams) == 0) {
 		full, err := discovery.Describe(ctx, a.client, spec)
 		if de := (*discovery.DescribeError)(nil); errors.As(err, &de) {
-			return api.Outcome{}, &api.IncompleteError{Missing: de.Missing, Detail: de.Err.Error()}
+			if de.Silent {
+				return api.Outcome{}, &api.UnreachableError{URL: de.URL, Tried: de.Tried}
+			}
+			return api.Outcome{}, &api.IncompleteError{Missing: de.Missing, Detail: strings.Join(de.Tried, "; ")}
 		}
 		if err != nil {
 			return api.Outcome{}, &api.InvalidError{Field: "url", Reason: err.Error()}

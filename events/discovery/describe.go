@@ -26,14 +26,16 @@ const maxAnswer = 1 << 20
 type DescribeError struct {
 	URL     string
 	Missing []string // what the engine did not tell, by the field names of a registration
-	Err     error
+	Tried   []string // what was asked and what came of it, a line each
+	Silent  bool     // it did not answer at all
 }
 
 func (e *DescribeError) Error() string {
-	return fmt.Sprintf("the engine at %s does not tell %s: %v", e.URL, strings.Join(e.Missing, ", "), e.Err)
+	return fmt.Sprintf("the engine at %s does not tell %s: %s", e.URL, strings.Join(e.Missing, ", "), strings.Join(e.Tried, "; "))
 }
 
-func (e *DescribeError) Unwrap() error { return e.Err }
+// errSilent marks errors of engines that cannot be reached.
+var errSilent = errors.New("cannot reach the engine")
 
 // Describe completes spec, which has a URL, by asking the engine: endpoints
 // from /kv_event_sources (vLLM from 0.32 on), the model from /v1/models. What
@@ -48,22 +50,26 @@ func Describe(ctx context.Context, c *http.Client, spec events.InstanceSpec) (ev
 	if spec.ID == "" {
 		spec.ID = u.Host
 	}
-	var missing []string
-	var errs []error
+	fail := &DescribeError{URL: spec.URL, Silent: true}
+	missing := func(field string, err error) {
+		fail.Missing = append(fail.Missing, field)
+		fail.Tried = append(fail.Tried, err.Error())
+		fail.Silent = fail.Silent && errors.Is(err, errSilent)
+	}
 	if len(spec.Streams) == 0 {
 		spec.Streams, err = eventSources(ctx, c, spec.URL, u.Hostname())
 		if err != nil {
-			missing, errs = append(missing, "endpoint"), append(errs, err)
+			missing("endpoint", err)
 		}
 	}
 	if spec.Model == "" {
 		spec.Model, err = servedModel(ctx, c, spec.URL)
 		if err != nil {
-			missing, errs = append(missing, "model"), append(errs, err)
+			missing("model", err)
 		}
 	}
-	if len(missing) > 0 {
-		return spec, &DescribeError{URL: spec.URL, Missing: missing, Err: errors.Join(errs...)}
+	if len(fail.Missing) > 0 {
+		return spec, fail
 	}
 	return spec, nil
 }
@@ -155,7 +161,7 @@ func get(ctx context.Context, c *http.Client, u string, into any) error {
 	}
 	resp, err := c.Do(req)
 	if err != nil {
-		return fmt.Errorf("cannot ask the engine: %w", err)
+		return fmt.Errorf("%w: %w", errSilent, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {

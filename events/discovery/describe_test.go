@@ -35,6 +35,9 @@ func TestDescribe(t *testing.T) {
 				if !errors.As(err, &de) || strings.Join(de.Missing, ",") != missing {
 					t.Fatalf("error %v; want one that misses %s", err, missing)
 				}
+				if de.Silent {
+					t.Error("an engine that answers counts as silent")
+				}
 				return
 			}
 			if err != nil {
@@ -89,5 +92,15 @@ func TestRanks(t *testing.T) {
 	}
 	if _, err := Ranks("tcp://h:5557", "tcp://h:5558", 2); err == nil || !strings.Contains(err.Error(), "apart") {
 		t.Errorf("colliding ports: %v", err)
+	}
+}
+
+func TestDescribeSilentEngine(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	srv.Close()
+	_, err := Describe(t.Context(), http.DefaultClient, events.InstanceSpec{URL: srv.URL})
+	var de *DescribeError
+	if !errors.As(err, &de) || !de.Silent || len(de.Tried) != 2 || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v", err)
 	}
 }
