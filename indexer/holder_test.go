@@ -1,7 +1,9 @@
 package indexer
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -207,7 +209,8 @@ func TestRetire(t *testing.T) {
 		t.Error("a block of a retired holder is shown")
 	}
 	b, _ := tb.Block(c.seq[0])
-	want(t, "holders", b.Holders, []BlockHolder{{streamB, GPU, 1}, {streamA, CPU, 1}})
+	slices.SortFunc(b.Holders, func(a, b BlockHolder) int { return cmp.Compare(a.Stream.Instance, b.Stream.Instance) })
+	want(t, "holders", b.Holders, []BlockHolder{{streamA, CPU, 1}, {streamB, GPU, 1}})
 	shown := 0
 	tb.Walk(func(BlockInfo) bool { shown++; return true })
 	want(t, "walked", shown, 2)
@@ -227,7 +230,9 @@ func TestRetire(t *testing.T) {
 	waitSwept(t, x)
 	s = tb.Stats()
 	want(t, "sets", s.Sets, 2)
-	if again := tb.Open(streamC); again.slot != old.slot {
+	// The slot is used again: by the new incarnation already if the sweeper was
+	// that fast, else by the next holder.
+	if again := tb.Open(streamC); now.slot != old.slot && again.slot != old.slot {
 		t.Errorf("slot %d was swept, but %d is used", old.slot, again.slot)
 	}
 	want(t, "match", matched(t, tb, c), map[StreamID][NumTiers]int{streamA: {0, 1, 1}, streamB: {2, 2, 2}})
