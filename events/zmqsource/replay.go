@@ -2,9 +2,11 @@ package zmqsource
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/kvindex/kvindex/events"
+	zmq "github.com/pebbe/zmq4"
 )
 
 // retryPause is how long a replay that failed is waited for before the next;
@@ -17,6 +19,7 @@ type replay struct {
 	id   uint64
 	from uint64
 	sock *socket
+	mon  *socket // reports of the connection
 	sent bool
 	got  bool      // something came back
 	due  time.Time // when it counts as ended
@@ -35,13 +38,13 @@ func (st *stream) beginReplay() {
 		<-st.source.slots
 		return
 	}
-	sock, err := st.source.newDealer(st.spec.ReplayEndpoint, st.wake)
+	sock, mon, err := st.source.newDealer(st.spec.ReplayEndpoint, st.wake)
 	if err != nil {
 		<-st.source.slots
 		st.failedReplay(id, "cannot connect to replay_endpoint "+st.spec.ReplayEndpoint+": "+err.Error())
 		return
 	}
-	st.replay = &replay{id: id, from: from, sock: sock, due: time.Now().Add(st.source.opts.ReplayConnect)}
+	st.replay = &replay{id: id, from: from, sock: sock, mon: mon, due: time.Now().Add(st.source.opts.ReplayConnect)}
 	st.driveReplay()
 }
 
@@ -56,13 +59,11 @@ func (st *stream) driveReplay() {
 		st.endReplay()
 		return
 	}
-	if !r.sent {
+	if slices.Contains(r.mon.events(), zmq.EVENT_HANDSHAKE_SUCCEEDED) && !r.sent {
 		r.sent = r.sock.send(events.ReplayRequest(r.from)...)
-		if r.sent {
-			r.due = time.Now().Add(st.source.opts.ReplayFirst)
-		}
+		r.due = time.Now().Add(st.source.opts.ReplayFirst)
 	}
-	for r.sent {
+	for { // also before anything can come, or the watcher would report for ever
 		msg, ok := r.sock.recv()
 		if !ok {
 			break
@@ -103,6 +104,8 @@ func (st *stream) endReplay() {
 	if st.replay == nil {
 		return
 	}
+	st.replay.sock.stopMonitor()
+	st.replay.mon.close()
 	st.replay.sock.close()
 	st.replay = nil
 	<-st.source.slots

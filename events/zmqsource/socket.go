@@ -59,27 +59,35 @@ func (s *Source) newSub(spec events.StreamSpec, wake chan<- struct{}) (*socket, 
 	})
 }
 
-// newDealer makes a socket for one replay and begins to connect it.
-func (s *Source) newDealer(endpoint string, wake chan<- struct{}) (*socket, error) {
-	d, err := s.newSocket(zmq.DEALER, wake, func(z *zmq.Socket) error {
+// newDealer makes a socket for one replay, begins to connect it, and a socket
+// that reports of its connection.
+func (s *Source) newDealer(endpoint string, wake chan<- struct{}) (dealer, mon *socket, err error) {
+	dealer, err = s.newSocket(zmq.DEALER, wake, func(z *zmq.Socket) error {
 		return firstError(
 			s.harden(z),
 			// The engine's ROUTER drops silently when its queue to us is full:
 			// never be the reason.
 			z.SetRcvhwm(0),
-			// Queue nothing for an endpoint that does not answer.
-			z.SetImmediate(true),
 			z.SetReconnectIvl(50*time.Millisecond),
+			// Not ZMQ_IMMEDIATE, which would tell a connection without a monitor:
+			// when the connection ends, it drops what has not been read yet, and
+			// where that is the rest of a message libzmq aborts the process.
 		)
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := d.connect(endpoint); err != nil {
-		d.close()
-		return nil, err
+	if mon, err = s.newMonitor(dealer, wake); err != nil {
+		dealer.close()
+		return nil, nil, err
 	}
-	return d, nil
+	if err := dealer.connect(endpoint); err != nil {
+		dealer.stopMonitor()
+		mon.close()
+		dealer.close()
+		return nil, nil, err
+	}
+	return dealer, mon, nil
 }
 
 func (s *Source) harden(z *zmq.Socket) error {
@@ -107,11 +115,11 @@ func firstError(errs ...error) error {
 const monitored = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED |
 	zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
-// newMonitor makes the socket that reports of sub's connection: libzmq
-// reconnects without a word otherwise.
-func (s *Source) newMonitor(sub *socket, wake chan<- struct{}) (*socket, error) {
+// newMonitor makes the socket that reports of the connection of another:
+// libzmq reconnects without a word otherwise.
+func (s *Source) newMonitor(other *socket, wake chan<- struct{}) (*socket, error) {
 	addr := fmt.Sprintf("inproc://monitor-%d", s.names.Add(1))
-	if err := sub.z.Monitor(addr, monitored); err != nil {
+	if err := other.z.Monitor(addr, monitored); err != nil {
 		return nil, fmt.Errorf("cannot monitor a ZMQ socket: %w", err)
 	}
 	m, err := s.newSocket(zmq.PAIR, wake, func(z *zmq.Socket) error { return z.SetLinger(0) })
@@ -168,11 +176,6 @@ func (s *socket) recv() ([][]byte, bool) {
 
 // send sends a message if the socket takes it now.
 func (s *socket) send(frames ...[]byte) bool {
-	// Asking for the state makes libzmq take note of a new connection, which a
-	// send that does not wait may put off.
-	if state, err := s.z.GetEvents(); err != nil || state&zmq.POLLOUT == 0 {
-		return false
-	}
 	for i, f := range frames {
 		flags := zmq.DONTWAIT
 		if i < len(frames)-1 {

@@ -90,7 +90,8 @@ func New(o Options) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a ZMQ context: %w", err)
 	}
-	// Three sockets a stream at most: SUB, its monitor, DEALER.
+	// SUB and the two ends of its monitor for each stream, and the same for each
+	// DEALER of the few replays that run at once.
 	if err := zctx.SetMaxSockets(16384); err != nil {
 		return nil, fmt.Errorf("cannot raise the number of ZMQ sockets: %w", err)
 	}

@@ -177,6 +177,7 @@ func (st *stream) rearm() {
 	st.mon.rearm()
 	if st.replay != nil {
 		st.replay.sock.rearm()
+		st.replay.mon.rearm()
 	}
 }
 
