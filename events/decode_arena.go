@@ -58,8 +58,8 @@ const maxInterned = 128
 // eviction: a stream that names every request (session_id, cache_salt) merely
 // replaces entries.
 type interner struct {
-	seed  maphash.Seed
-	slots [256]string
+	seed maphash.Seed
+	sets [64][4]string // by hash; in each the last used first
 }
 
 func (t *interner) str(b []byte) string {
@@ -69,9 +69,17 @@ func (t *interner) str(b []byte) string {
 	if len(b) > maxInterned {
 		return string(b)
 	}
-	slot := &t.slots[maphash.Bytes(t.seed, b)%uint64(len(t.slots))]
-	if *slot != string(b) {
-		*slot = string(b)
+	set := &t.sets[maphash.Bytes(t.seed, b)%uint64(len(t.sets))]
+	for i, known := range set {
+		if known == string(b) {
+			copy(set[1:], set[:i])
+			set[0] = known
+			return known
+		}
 	}
-	return *slot
+	// A stream uses a dozen strings all the time: that five of them meet in a
+	// set, and drive each other out, does not happen.
+	copy(set[1:], set[:])
+	set[0] = string(b)
+	return set[0]
 }
