@@ -23,7 +23,7 @@ comma := ,
 export GOFLAGS = -buildvcs=false -tags=$(TAGS)
 
 # The packages whose tests run with the race detector: those with state that goroutines share.
-CONCURRENT = /kvindex/(indexer|events|api)(/|$$)
+CONCURRENT = /kvindex/((indexer|events|api)(/|$$)|tokenizer$$)
 
 LINTER = build/bin/golangci-lint
 
@@ -54,10 +54,10 @@ check: ## formatting, go vet, golangci-lint, the import rule
 	go test -run 'ImportRule|EmbeddablePackages' ./cmd/kvindex
 
 # What a change must pass. Each phase is a target of its own, to be run alone while working on what it found.
-PHASES = setup check unit race e2e
+PHASES = setup check unit nohf race e2e
 
 .PHONY: test
-test: ## everything a change must pass, about 10 minutes: setup, check, unit, race, e2e
+test: ## everything a change must pass, about 10 minutes: setup, check, unit, nohf, race, e2e
 	@times=; \
 	for phase in $(PHASES); do \
 		printf '\n== %s\n' "$$phase"; \
@@ -75,6 +75,11 @@ unit: ## tests of the packages that race leaves out, and the allocation tests of
 	go test -timeout 15m -skip E2E $$(echo "$$pkgs" | grep -v -E '$(CONCURRENT)') || exit 1; \
 	dirs=$$(grep -r -s -l -E --include='*_test.go' '^func Test[A-Za-z0-9_]*Alloc' indexer events api | sed 's|/[^/]*$$||; s|^|./|' | sort -u); \
 	if [ -n "$$dirs" ]; then go test -timeout 15m -run Alloc $$dirs; fi
+
+.PHONY: nohf
+nohf: ## build and test without the tokenizer library (no Rust on the machine)
+	go build -tags nomsgpack,nohf -o build/kvindex-nohf ./cmd/kvindex
+	go test -tags nomsgpack,nohf ./tokenizer/hf ./tokenizer/bpe ./tokenizer
 
 .PHONY: race
 race: ## tests of indexer, events and api, with the race detector

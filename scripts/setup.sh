@@ -204,8 +204,14 @@ cleanup() {
 }
 trap cleanup EXIT
 
+# test_tokenizers fetches the tokenizers of real models that tests compare with.
+test_tokenizers() {
+	scripts/test-tokenizers.sh || degrade "the tokenizers of real models could not be fetched, see above: tests that need them skip."
+}
+
 system_packages
 go_toolchain
 tokenizers_library
+test_tokenizers
 linter
 say "done in $SECONDS s"

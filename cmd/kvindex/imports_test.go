@@ -42,8 +42,11 @@ var importRule = map[string][]string{
 	"tokenizer":        {},
 	"tokenizer/hf":     {"tokenizer"},
 	"tokenizer/bpe":    {"tokenizer"},
-	"tokenizer/chat":   {"tokenizer"},
 	"tokenizer/remote": {"tokenizer"},
+
+	"tokenizer/chat":        {"tokenizer", "tokenizer/chat/jinja", "tokenizer/chat/pyjson"},
+	"tokenizer/chat/jinja":  {"tokenizer/chat/pyjson"},
+	"tokenizer/chat/pyjson": {},
 
 	"api":        {"indexer", "tokenizer"},
 	"api/client": {},

@@ -1,0 +1,446 @@
+package jinja
+
+import (
+	"slices"
+	"strconv"
+)
+
+// The grammar of jinja2/parser.py, lowest precedence first.
+
+// tuple reads an expression, or a tuple if commas follow.
+func (p *parser) tuple(cond bool) (expr, error) {
+	one := p.expression
+	if !cond {
+		one = p.or
+	}
+	first, err := one()
+	if err != nil {
+		return nil, err
+	}
+	if t := p.peek(); t.kind != tokOp || t.text != "," {
+		return first, nil
+	}
+	items := []expr{first}
+	for p.takeOp(",") {
+		if t := p.peek(); t.kind == tokEnd || (t.kind == tokOp && t.text == ")") {
+			break
+		}
+		x, err := one()
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, x)
+	}
+	return &listExpr{items: items, tuple: true}, nil
+}
+
+func (p *parser) expression() (expr, error) {
+	if p.depth++; p.depth > maxNesting {
+		return nil, p.fail("nested too deep")
+	}
+	defer func() { p.depth-- }()
+	x, err := p.or()
+	if err != nil {
+		return nil, err
+	}
+	for p.takeName("if") {
+		test, err := p.or()
+		if err != nil {
+			return nil, err
+		}
+		c := &condExpr{then: x, test: test}
+		if p.takeName("else") {
+			if c.els, err = p.expression(); err != nil {
+				return nil, err
+			}
+		}
+		x = c
+	}
+	return x, nil
+}
+
+func (p *parser) or() (expr, error)  { return p.logic("or", p.and) }
+func (p *parser) and() (expr, error) { return p.logic("and", p.not) }
+
+func (p *parser) logic(word string, next func() (expr, error)) (expr, error) {
+	x, err := next()
+	for err == nil && p.takeName(word) {
+		var r expr
+		r, err = next()
+		x = &binaryExpr{word, x, r}
+	}
+	return x, err
+}
+
+func (p *parser) not() (expr, error) {
+	n := 0
+	for p.takeName("not") {
+		n++
+	}
+	x, err := p.compare()
+	for ; n > 0; n-- {
+		x = &notExpr{x}
+	}
+	return x, err
+}
+
+func (p *parser) compare() (expr, error) {
+	first, err := p.binary([]string{"+", "-"}, p.concat)
+	if err != nil {
+		return nil, err
+	}
+	c := &compareExpr{first: first}
+	for {
+		var op string
+		switch t := p.peek(); {
+		case t.kind == tokOp && slices.Contains([]string{"==", "!=", "<", "<=", ">", ">="}, t.text):
+			op = t.text
+		case t.kind == tokName && t.text == "in":
+			op = "in"
+		case t.kind == tokName && t.text == "not" && len(p.toks) > 1 && p.toks[1] == token{tokName, "in"}:
+			op = "not in"
+			p.skip()
+		default:
+			if len(c.ops) == 0 {
+				return first, nil
+			}
+			return c, nil
+		}
+		p.skip()
+		x, err := p.binary([]string{"+", "-"}, p.concat)
+		if err != nil {
+			return nil, err
+		}
+		c.ops, c.rest = append(c.ops, op), append(c.rest, x)
+	}
+}
+
+func (p *parser) binary(ops []string, next func() (expr, error)) (expr, error) {
+	x, err := next()
+	for err == nil {
+		t := p.peek()
+		if t.kind != tokOp || !slices.Contains(ops, t.text) {
+			break
+		}
+		p.skip()
+		var r expr
+		r, err = next()
+		x = &binaryExpr{t.text, x, r}
+	}
+	return x, err
+}
+
+func (p *parser) concat() (expr, error) {
+	x, err := p.product()
+	if t := p.peek(); err != nil || t.kind != tokOp || t.text != "~" {
+		return x, err
+	}
+	c := &concatExpr{parts: []expr{x}}
+	for p.takeOp("~") {
+		if x, err = p.product(); err != nil {
+			return nil, err
+		}
+		c.parts = append(c.parts, x)
+	}
+	return c, nil
+}
+
+func (p *parser) product() (expr, error) {
+	return p.binary([]string{"*", "/", "//", "%"}, p.power)
+}
+
+func (p *parser) power() (expr, error) {
+	return p.binary([]string{"**"}, func() (expr, error) { return p.unary(true) })
+}
+
+func (p *parser) unary(filters bool) (expr, error) {
+	if p.depth++; p.depth > maxNesting {
+		return nil, p.fail("nested too deep")
+	}
+	defer func() { p.depth-- }()
+	var x expr
+	var err error
+	if t := p.peek(); t.kind == tokOp && (t.text == "-" || t.text == "+") {
+		p.skip()
+		if x, err = p.unary(false); err != nil {
+			return nil, err
+		}
+		x = &signExpr{t.text, x}
+	} else if x, err = p.primary(); err != nil {
+		return nil, err
+	}
+	if x, err = p.postfix(x); err != nil || !filters {
+		return x, err
+	}
+	return p.filters(x)
+}
+
+func (p *parser) primary() (expr, error) {
+	t := p.peek()
+	p.skip()
+	switch t.kind {
+	case tokName:
+		switch t.text {
+		case "true", "True":
+			return &constExpr{true}, nil
+		case "false", "False":
+			return &constExpr{false}, nil
+		case "none", "None":
+			return &constExpr{nil}, nil
+		}
+		return &nameExpr{t.text}, nil
+	case tokString:
+		s := t.text
+		for p.peek().kind == tokString {
+			s += p.peek().text
+			p.skip()
+		}
+		return &constExpr{s}, nil
+	case tokInt:
+		i, err := strconv.ParseInt(t.text, 10, 64)
+		if err != nil || (len(t.text) > 1 && t.text[0] == '0') {
+			return nil, p.fail("the number %s", t.text)
+		}
+		return &constExpr{i}, nil
+	case tokFloat:
+		f, err := strconv.ParseFloat(t.text, 64)
+		if err != nil {
+			return nil, p.fail("the number %s", t.text)
+		}
+		return &constExpr{f}, nil
+	case tokOp:
+		switch t.text {
+		case "(":
+			if p.takeOp(")") {
+				return &listExpr{tuple: true}, nil
+			}
+			x, err := p.tuple(true)
+			if err == nil && !p.takeOp(")") {
+				err = p.fail("a bracket is not closed")
+			}
+			return x, err
+		case "[":
+			items, err := p.items("]")
+			return &listExpr{items: items}, err
+		case "{":
+			return p.dict()
+		}
+	}
+	return nil, p.fail("unexpected %q", t.text)
+}
+
+func (p *parser) items(end string) ([]expr, error) {
+	var items []expr
+	for !p.takeOp(end) {
+		if len(items) > 0 {
+			if !p.takeOp(",") {
+				return nil, p.fail("expected %q", end)
+			}
+			if p.takeOp(end) {
+				break
+			}
+		}
+		x, err := p.expression()
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, x)
+	}
+	return items, nil
+}
+
+func (p *parser) dict() (expr, error) {
+	d := &dictExpr{}
+	for !p.takeOp("}") {
+		if len(d.keys) > 0 {
+			if !p.takeOp(",") {
+				return nil, p.fail("a dict is not closed")
+			}
+			if p.takeOp("}") {
+				break
+			}
+		}
+		k, err := p.expression()
+		if err != nil {
+			return nil, err
+		}
+		if !p.takeOp(":") {
+			return nil, p.fail("a dict without values")
+		}
+		v, err := p.expression()
+		if err != nil {
+			return nil, err
+		}
+		d.keys, d.items = append(d.keys, k), append(d.items, v)
+	}
+	return d, nil
+}
+
+// postfix reads what follows a primary: .a, [i], (args).
+func (p *parser) postfix(x expr) (expr, error) {
+	for {
+		var err error
+		switch {
+		case p.takeOp("."):
+			t := p.peek()
+			p.skip()
+			switch t.kind {
+			case tokName:
+				x = &attrExpr{x, t.text}
+			case tokInt:
+				i, _ := strconv.ParseInt(t.text, 10, 64)
+				x = &itemExpr{x, &constExpr{i}}
+			default:
+				return nil, p.fail("a dot without a name")
+			}
+		case p.takeOp("["):
+			x, err = p.subscript(x)
+		case p.takeOp("("):
+			c := &callExpr{fn: x}
+			c.args, c.kw, err = p.callArgs()
+			x = c
+		default:
+			return x, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (p *parser) subscript(x expr) (expr, error) {
+	var parts [3]expr
+	n := 0
+	for {
+		t := p.peek()
+		switch {
+		case p.takeOp("]"):
+			if n == 0 {
+				if parts[0] == nil {
+					return nil, p.fail("an empty subscript")
+				}
+				return &itemExpr{x, parts[0]}, nil
+			}
+			return &sliceExpr{x, parts[0], parts[1], parts[2]}, nil
+		case p.takeOp(":"):
+			if n++; n > 2 {
+				return nil, p.fail("a slice of four parts")
+			}
+		case parts[n] != nil || t.kind == tokEnd:
+			return nil, p.fail("a subscript of this form")
+		default:
+			var err error
+			if parts[n], err = p.expression(); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+func (p *parser) callArgs() (args []expr, kw []kwarg, err error) {
+	for first := true; !p.takeOp(")"); first = false {
+		if !first {
+			if !p.takeOp(",") {
+				return nil, nil, p.fail("a call is not closed")
+			}
+			if p.takeOp(")") {
+				break
+			}
+		}
+		if t := p.peek(); t.kind == tokOp && (t.text == "*" || t.text == "**") {
+			return nil, nil, p.fail("a call with %s", t.text)
+		}
+		if t := p.peek(); t.kind == tokName && len(p.toks) > 1 && p.toks[1] == (token{tokOp, "="}) {
+			p.skip()
+			p.skip()
+			x, err := p.expression()
+			if err != nil {
+				return nil, nil, err
+			}
+			kw = append(kw, kwarg{t.text, x})
+			continue
+		}
+		x, err := p.expression()
+		if err != nil {
+			return nil, nil, err
+		}
+		if kw != nil {
+			return nil, nil, p.fail("an argument after a named one")
+		}
+		args = append(args, x)
+	}
+	return args, kw, nil
+}
+
+// filters reads | filter, is test and (args) behind an expression.
+func (p *parser) filters(x expr) (expr, error) {
+	for {
+		switch {
+		case p.takeOp("|"):
+			t := p.peek()
+			p.skip()
+			if t.kind != tokName {
+				return nil, p.fail("a filter without a name")
+			}
+			f := &filterExpr{x: x, name: t.text}
+			if p.takeOp("(") {
+				var err error
+				if f.args, f.kw, err = p.callArgs(); err != nil {
+					return nil, err
+				}
+			}
+			x = f
+		case p.takeName("is"):
+			var err error
+			if x, err = p.test(x); err != nil {
+				return nil, err
+			}
+		case p.takeOp("("):
+			c := &callExpr{fn: x}
+			var err error
+			if c.args, c.kw, err = p.callArgs(); err != nil {
+				return nil, err
+			}
+			x = c
+		default:
+			return x, nil
+		}
+	}
+}
+
+func (p *parser) test(x expr) (expr, error) {
+	not := p.takeName("not")
+	t := p.peek()
+	p.skip()
+	if t.kind != tokName {
+		return nil, p.fail("a test without a name")
+	}
+	test := &testExpr{x: x, name: t.text}
+	next := p.peek()
+	switch {
+	case p.takeOp("("):
+		args, kw, err := p.callArgs()
+		if err != nil {
+			return nil, err
+		}
+		if kw != nil {
+			return nil, p.fail("a test with a named argument")
+		}
+		test.args = args
+	case next.kind == tokOp && (next.text == "[" || next.text == "{"),
+		next.kind == tokString, next.kind == tokInt, next.kind == tokFloat,
+		next.kind == tokName && !slices.Contains([]string{"else", "or", "and", "if", "in", "not", "is", "recursive"}, next.text):
+		arg, err := p.primary()
+		if err == nil {
+			arg, err = p.postfix(arg)
+		}
+		if err != nil {
+			return nil, err
+		}
+		test.args = []expr{arg}
+	}
+	if not {
+		return &notExpr{test}, nil
+	}
+	return test, nil
+}
