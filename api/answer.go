@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json/jsontext"
 	"math"
 	"strconv"
@@ -103,7 +104,7 @@ func (q *queryRequest) promptTokens() int {
 func (q *queryRequest) tokenSource() string {
 	switch q.source {
 	case sourceTokens:
-		return "request"
+		return cmp.Or(q.tokenized, "request")
 	case sourceSeqHashes, sourceLocalHashes:
 		return "hashes"
 	}

@@ -43,6 +43,11 @@ type queryRequest struct {
 	tier       indexer.Tier
 	explain    bool
 
+	// raw is the whole object: texts and chats are tokenized from it.
+	raw       []byte
+	tokenized string // how text became tokens: "tokenizer" or "prefix_cache"
+	noTokens  string // why text did not
+
 	seen    uint32 // bit per field
 	scratch []byte // base64 decoding
 }
@@ -63,6 +68,9 @@ func (q *queryRequest) reset() {
 // mean nothing here. Values that are contradictory only together are not
 // looked at.
 func (s *scanner) decodeQuery(q *queryRequest, strict bool, l *Limits) error {
+	s.peek()
+	begin := s.i
+	defer func() { q.raw = s.b[begin:s.i] }()
 	return s.object(func(name []byte) error {
 		f := queryField(name)
 		if f == fieldUnknown || f == fieldRequest {

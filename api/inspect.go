@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -17,6 +18,8 @@ type modelJSON struct {
 	Instances int           `json:"instances"`
 	Live      int           `json:"live_instances"`
 	Tables    []tableStatus `json:"tables"`
+	// Tokenizer is nil where the model has none.
+	Tokenizer *TokenizerStatus `json:"tokenizer,omitzero"`
 }
 
 // tableStatus is one block table of a model.
@@ -56,6 +59,11 @@ func (s *Server) models() []modelJSON {
 	}
 	list := []modelJSON{}
 	for _, name := range sortedKeys(byName) {
+		if s.tokenizers != nil {
+			if st, ok := s.tokenizers.TokenizerStatus(name); ok {
+				byName[name].Tokenizer = &st
+			}
+		}
 		list = append(list, *byName[name])
 	}
 	return list
@@ -68,17 +76,21 @@ func (s *Server) handleModels(c *gin.Context) error {
 		Models []modelJSON `json:"models"`
 	}{list}
 	return s.show(c, http.StatusOK, v, func(t *table) {
-		t.head("MODEL", "INSTANCES", "LIVE", "BLOCK", "UNIQUE BLOCKS")
+		t.head("MODEL", "INSTANCES", "LIVE", "BLOCK", "UNIQUE BLOCKS", "TOKENIZER")
 		for _, m := range list {
+			tokenizer := "none"
+			if m.Tokenizer != nil {
+				tokenizer = strings.TrimSpace(m.Tokenizer.State + " " + m.Tokenizer.Engine)
+			}
 			if len(m.Tables) == 0 {
-				t.row(m.Model, m.Instances, m.Live, "", 0)
+				t.row(m.Model, m.Instances, m.Live, "", 0, tokenizer)
 			}
 			for _, tab := range m.Tables {
 				size := strconv.Itoa(tab.BlockSize)
 				if tab.Bigram {
 					size += " bigrams"
 				}
-				t.row(m.Model, m.Instances, m.Live, size, tab.Blocks)
+				t.row(m.Model, m.Instances, m.Live, size, tab.Blocks, tokenizer)
 			}
 		}
 	})

@@ -234,8 +234,8 @@ func (m *matcher) judge(q *queryRequest, known bool) {
 	switch {
 	case q.source == sourceText:
 		m.state = NoTokens
-		m.reason = "kvindex has no tokenizer for model " + shown(m.model) +
-			" yet: send token_ids, token_ids_b64, seq_hashes or local_hashes"
+		m.reason = "the tokens of the request are not known: " + q.noTokens +
+			"; token_ids, token_ids_b64, seq_hashes or local_hashes need no tokenizer"
 	case !m.followed():
 		m.state = Cold
 		m.reason = m.coldReason(known)

@@ -16,6 +16,10 @@ type Options struct {
 	Index *indexer.Index
 	Fleet Fleet
 
+	// Tokenizers turns texts and chats into token ids. nil: requests with
+	// them are answered "unknown".
+	Tokenizers Tokenizers
+
 	// Logger receives what the operator must know; nil discards it. Requests
 	// are logged at debug level only, without bodies.
 	Logger *slog.Logger

@@ -87,6 +87,7 @@ func (s *Server) answer(w *work, begin, decoded time.Time) error {
 	if err := w.q.complete(); err != nil {
 		return err
 	}
+	tokenize := s.tokenize(&w.q)
 	if err := w.m.run(&w.q); err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func (s *Server) answer(w *work, begin, decoded time.Time) error {
 		}
 	}
 	s.metrics.query(&w.m, &w.q, sum)
-	t := timings{decode: decoded.Sub(begin), hash: w.m.hashed, match: w.m.matched, total: time.Since(begin)}
+	t := timings{decode: decoded.Sub(begin), tokenize: tokenize, hash: w.m.hashed, match: w.m.matched, total: time.Since(begin)}
 	w.out = w.m.appendAnswer(w.out, &w.q, sum, t, explain)
 	return nil
 }

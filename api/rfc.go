@@ -39,6 +39,7 @@ func (s *Server) answerRFC(c *gin.Context, wanted string) error {
 		if err := w.q.complete(); err != nil {
 			return err
 		}
+		s.tokenize(&w.q)
 		if err := w.m.run(&w.q); err != nil {
 			return err
 		}

@@ -28,14 +28,16 @@ const (
 // Server answers the HTTP API. It is safe for concurrent use and owns no
 // goroutine.
 type Server struct {
-	index   *indexer.Index
-	fleet   Fleet
-	log     *slog.Logger
-	version string
-	limits  Limits
-	ready   func() (bool, []string)
-	auth    auth
-	started time.Time
+	index *indexer.Index
+	fleet Fleet
+	// tokenizers is nil where texts cannot be tokenized.
+	tokenizers Tokenizers
+	log        *slog.Logger
+	version    string
+	limits     Limits
+	ready      func() (bool, []string)
+	auth       auth
+	started    time.Time
 
 	registry *prometheus.Registry
 	metrics  *metrics
@@ -59,7 +61,7 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("cannot make the API: %w", err)
 	}
 	s := &Server{
-		index: o.Index, fleet: o.Fleet, log: o.Logger, version: o.Version,
+		index: o.Index, fleet: o.Fleet, tokenizers: o.Tokenizers, log: o.Logger, version: o.Version,
 		limits: o.Limits.withDefaults(), ready: o.Ready, registry: o.Registry,
 		started:  time.Now(),
 		spec:     openAPI(o.Version),

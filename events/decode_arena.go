@@ -54,8 +54,8 @@ func (a *arena[T]) reset() {
 const maxInterned = 128
 
 // interner turns bytes into strings without allocating for those it saw
-// recently. It is a direct-mapped cache, so it is bounded without any rule of
-// eviction: a stream that names every request (session_id, cache_salt) merely
+// recently. It is a small cache with a few places for each hash, so it is
+// bounded: a stream that names every request (session_id, cache_salt) merely
 // replaces entries.
 type interner struct {
 	seed maphash.Seed

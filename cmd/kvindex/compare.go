@@ -32,6 +32,11 @@ type comparison struct {
 	lastQuery []byte
 	latencies []time.Duration
 
+	chats         bool // ask with the bodies of chats too
+	chatsAsked    int
+	chatsEqual    int // that found the same as the token ids
+	chatLatencies []time.Duration
+
 	// what the recording's content explains; see learn
 	learnt, namespaces, hybrid, saltNamed bool
 
@@ -79,11 +84,11 @@ func (c *comparison) summary() summary {
 	return summary{c.compared, c.equal, c.unexplained, c.classes}
 }
 
-func (c *comparison) medianLatency() time.Duration {
-	if len(c.latencies) == 0 {
+func median(times []time.Duration) time.Duration {
+	if len(times) == 0 {
 		return 0
 	}
-	l := slices.Clone(c.latencies)
+	l := slices.Clone(times)
 	slices.Sort(l)
 	return l[len(l)/2]
 }
@@ -293,8 +298,9 @@ func (c *comparison) await(ctx context.Context, check func() (waiting string, er
 
 // queryAnswer is what the comparison reads of an answer.
 type queryAnswer struct {
-	State     string                    `json:"state"`
-	Instances map[string]instanceAnswer `json:"instances"`
+	State        string                    `json:"state"`
+	PromptTokens int                       `json:"prompt_tokens"`
+	Instances    map[string]instanceAnswer `json:"instances"`
 }
 
 type instanceAnswer struct {
@@ -339,6 +345,11 @@ func (c *comparison) ask(ctx context.Context, i int, a enginesim.Ask) error {
 		return err
 	}
 	c.latencies = append(c.latencies, time.Since(begin))
+	if c.chats {
+		if err := c.askWithBody(ctx, a, ans); err != nil {
+			return err
+		}
+	}
 	row := comparedRow{
 		ID: a.ID, Scenario: a.Scenario, Pod: a.Pod, PromptTokens: len(a.PromptTokens), Predicted: map[string]int{},
 		Cached: a.CachedTokens, State: ans.State, Reason: ans.Instances[a.Instance].Reason,
@@ -352,6 +363,22 @@ func (c *comparison) ask(ctx context.Context, i int, a enginesim.Ask) error {
 	row.Equal = row.Predicted[a.Instance] == row.Cached
 	c.count(i, a, &row)
 	c.row(row)
+	return nil
+}
+
+// askWithBody asks with the request as the engine got it, and compares with
+// what its token ids found.
+func (c *comparison) askWithBody(ctx context.Context, a enginesim.Ask, want queryAnswer) error {
+	begin := time.Now()
+	var got queryAnswer
+	if err := c.post(ctx, "/v1/query", a.Body, &got); err != nil {
+		return err
+	}
+	c.chatLatencies = append(c.chatLatencies, time.Since(begin))
+	c.chatsAsked++
+	if got.PromptTokens == len(a.PromptTokens) && got.State == want.State && got.Instances[a.Instance].Reusable == want.Instances[a.Instance].Reusable {
+		c.chatsEqual++
+	}
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +25,7 @@ type config struct {
 	Instances []instanceConfig `koanf:"instances" yaml:"instances"` // model servers to follow from the start
 	Index     indexConfig      `koanf:"index" yaml:"index"`
 	Events    eventsConfig     `koanf:"events" yaml:"events"`
+	Tokenizer tokenizerConfig  `koanf:"tokenizer" yaml:"tokenizer"`
 	API       apiConfig        `koanf:"api" yaml:"api"`
 }
 
@@ -36,7 +39,7 @@ type modelConfig struct {
 	Aliases   []string `koanf:"aliases" yaml:"aliases"`       // other names that requests use
 	LoRAs     []string `koanf:"loras" yaml:"loras"`           // adapters, before an event names them
 	BlockSize int      `koanf:"block_size" yaml:"block_size"` // of its instances; 0: learnt from events
-	Tokenizer string   `koanf:"tokenizer" yaml:"tokenizer"`   // only "none" (or nothing) so far: requests carry token ids
+	Tokenizer string   `koanf:"tokenizer" yaml:"tokenizer"`   // directory with its tokenizer.json; "none" or nothing: requests carry token ids
 }
 
 type instanceConfig struct {
@@ -67,6 +70,13 @@ type eventsConfig struct {
 	WarmupTimeout time.Duration `koanf:"warmup_timeout" yaml:"warmup_timeout"` // ready at the latest after this long
 }
 
+// noTokenizer says that a model has none.
+const noTokenizer = "none"
+
+type tokenizerConfig struct {
+	CacheBytes int `koanf:"cache_bytes" yaml:"cache_bytes"` // for beginnings of prompts that were seen
+}
+
 type apiConfig struct {
 	TokenFile      string        `koanf:"token_file" yaml:"token_file"`             // bearer token that requests must carry
 	AdminTokenFile string        `koanf:"admin_token_file" yaml:"admin_token_file"` // for clear, resync and dump
@@ -84,7 +94,8 @@ func defaultConfig() config {
 			MaxPayload: 16 << 20, MaxPending: 64 << 20, MaxReplays: 8,
 			SilenceHint: 30 * time.Second, WarmupTimeout: 30 * time.Second,
 		},
-		API: apiConfig{MaxBody: 8 << 20, MaxQueries: 256, DrainTime: time.Second},
+		Tokenizer: tokenizerConfig{CacheBytes: 64 << 20},
+		API:       apiConfig{MaxBody: 8 << 20, MaxQueries: 256, DrainTime: time.Second},
 	}
 }
 
@@ -113,6 +124,7 @@ func (c *config) validate() error {
 	positive("events.max_pending", int64(c.Events.MaxPending))
 	positive("events.max_replays", int64(c.Events.MaxReplays))
 	positive("events.silence_hint", int64(c.Events.SilenceHint))
+	positive("tokenizer.cache_bytes", int64(c.Tokenizer.CacheBytes))
 	positive("api.max_body", c.API.MaxBody)
 	positive("api.max_queries", int64(c.API.MaxQueries))
 	if c.Events.WarmupTimeout < 0 {
@@ -130,8 +142,10 @@ func (c *config) validate() error {
 		if m.BlockSize < 0 {
 			bad("%s.block_size: %d is negative", key, m.BlockSize)
 		}
-		if m.Tokenizer != "" && m.Tokenizer != "none" {
-			bad("%s.tokenizer: %q: this version has no tokenizers; leave it out and send token_ids", key, m.Tokenizer)
+		if m.Tokenizer != "" && m.Tokenizer != noTokenizer {
+			if _, err := os.Stat(filepath.Join(m.Tokenizer, "tokenizer.json")); err != nil {
+				bad("%s.tokenizer: %q is no directory with a tokenizer.json", key, m.Tokenizer)
+			}
 		}
 		for _, n := range append([]string{m.Name}, m.Aliases...) {
 			if other, taken := names[n]; taken && n != "" {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvindex/kvindex/events/enginesim"
+	"github.com/kvindex/kvindex/tokenizer"
 )
 
 // recordings holds what two pods of a real vLLM 0.32.0 published and answered.
@@ -91,8 +93,22 @@ func demo(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error {
 	defer func() { err = errors.Join(err, player.Close()) }()
 
 	out := newDemoOutput(stdout, o.format, rec)
+	model := recordedModel(rec)
+	if o.recording == "" {
+		s.tokenizers.r.AddLoader(ctx, model, "built in", func(context.Context, string) (*tokenizer.Parts, error) {
+			files, err := fs.Sub(recordings, "recording/model")
+			if err != nil {
+				return nil, err
+			}
+			return loadTokenizerFrom(files, "the built-in model")
+		})
+	}
 	out.begin(s.url(), player)
 	c := &comparison{base: s.url(), rec: rec, player: player, row: out.row}
+	if o.recording == "" { // whose model's tokenizer is here
+		s.tokenizers.r.Wait()
+		c.chats = true
+	}
 	if err := c.run(ctx); err != nil {
 		return err
 	}
@@ -107,7 +123,7 @@ func demo(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error {
 			return fmt.Errorf("the HTTP server ended: %w", err)
 		}
 	}
-	if c.unexplained > 0 {
+	if c.unexplained > 0 || c.chatsEqual < c.chatsAsked {
 		return exitCode(1)
 	}
 	return err
@@ -236,7 +252,11 @@ func (o *demoOutput) end(c *comparison) {
 	default:
 		o.printf(".\n")
 	}
-	o.printf("A query took %v over HTTP (median).\n", c.medianLatency().Round(10*time.Microsecond))
+	o.printf("A query with token ids took %v over HTTP (median).\n", median(c.latencies).Round(10*time.Microsecond))
+	if c.chats {
+		o.printf("Asked with the chats themselves, kvindex found the same in %d of %d, in %v (median): it renders and tokenizes them as vLLM does.\n",
+			c.chatsEqual, c.chatsAsked, median(c.chatLatencies).Round(10*time.Microsecond))
+	}
 }
 
 // add counts r for the summary.

@@ -25,6 +25,7 @@ func TestE2EDemo(t *testing.T) {
 		"kvindex answers at http://127.0.0.1:",
 		"pod-1 publishes what a real engine published: 51 batches",
 		"72 of 73 predictions are equal",
+		"Asked with the chats themselves, kvindex found the same in 73 of 73",
 		"after_reset-c0-t0 differs: the engine had cleared its cache, and says so with its next batch only.",
 	} {
 		if !strings.Contains(stdout, want) {
@@ -238,7 +239,7 @@ instances:
 			t.Errorf("with a candidate that nobody knows: %+v", a)
 		}
 	}
-	// Text needs a tokenizer, which this version does not have; it says so.
+	// Text needs a tokenizer, which this model does not have; it says so.
 	if a := s.query(map[string]any{"model": "m", "messages": []any{map[string]any{"role": "user", "content": "a secret prompt"}}}); a.State != "unknown" || a.Reason == "" {
 		t.Errorf("a chat: %+v", a)
 	}
@@ -261,5 +262,73 @@ instances:
 	s.stop()
 	if strings.Contains(s.log.String(), "a secret prompt") {
 		t.Error("a prompt is in the log")
+	}
+}
+
+// TestE2EChats asks with chats and texts, for a model with a tokenizer and for
+// one whose tokenizer is broken.
+func TestE2EChats(t *testing.T) {
+	const model = "../../tokenizer/testdata/demo-model"
+	broken := t.TempDir()
+	if err := os.WriteFile(filepath.Join(broken, "tokenizer.json"), []byte(`{"model":{"type":"BPE","vocab":{`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, fmt.Sprintf("models: [{name: m, tokenizer: %q}, {name: broken, tokenizer: %q}]", model, broken))
+	s.eventually(func() string {
+		code, body := s.do(http.MethodGet, "/readyz", "")
+		if code != http.StatusOK {
+			return body
+		}
+		return ""
+	})
+	var models struct {
+		Models []struct {
+			Model     string `json:"model"`
+			Tokenizer struct {
+				State  string `json:"state"`
+				Reason string `json:"reason"`
+				Engine string `json:"engine"`
+			} `json:"tokenizer"`
+		} `json:"models"`
+	}
+	s.call(http.MethodGet, "/v1/models", nil, &models)
+	if len(models.Models) != 2 || models.Models[0].Tokenizer.State != "failed" || models.Models[0].Tokenizer.Reason == "" ||
+		models.Models[1].Tokenizer.State != "ready" || models.Models[1].Tokenizer.Engine != "bpe/qwen2" {
+		t.Errorf("%+v", models)
+	}
+	type textAnswer struct {
+		State  string `json:"state"`
+		Reason string `json:"reason"`
+		Source string `json:"token_source"`
+		Tokens int    `json:"prompt_tokens"`
+	}
+	ask := func(body string) textAnswer {
+		t.Helper()
+		code, text := s.do(http.MethodPost, "/v1/query", body)
+		var a textAnswer
+		if err := json.Unmarshal([]byte(text), &a); err != nil || code != http.StatusOK {
+			t.Fatalf("%s: %d %s", body, code, text)
+		}
+		return a
+	}
+	chat := `{"model":"m","messages":[{"role":"system","content":"` + strings.Repeat("A long system prompt. ", 20) + `"},{"role":"user","content":"Hello"}],"max_tokens":5}`
+	if a := ask(chat); a.State != "cold" || a.Source != "tokenizer" || a.Tokens < 50 {
+		t.Errorf("a chat: %+v", a)
+	}
+	if a := ask(chat); a.Source != "prefix_cache" {
+		t.Errorf("the chat again: %+v", a)
+	}
+	if a := ask(`{"model":"m","prompt":"Hello there"}`); a.Source != "tokenizer" || a.Tokens == 0 {
+		t.Errorf("a prompt: %+v", a)
+	}
+	for what, body := range map[string]string{
+		"a picture":      `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}`,
+		"a broken model": `{"model":"broken","prompt":"Hello there"}`,
+		"no such model":  `{"model":"other","prompt":"Hello there"}`,
+		"no chat":        `{"model":"m","messages":"Hello there"}`,
+	} {
+		if a := ask(body); a.State != "unknown" || a.Reason == "" || strings.Contains(a.Reason, "Hello there") {
+			t.Errorf("%s: %+v", what, a)
+		}
 	}
 }

@@ -86,17 +86,18 @@ func newLogger(w io.Writer, c logConfig) *slog.Logger {
 
 // service is a running kvindex: what serve and demo have in common.
 type service struct {
-	config  config
-	log     *slog.Logger
-	index   *indexer.Index
-	source  *zmqsource.Source
-	fleet   *events.Fleet
-	static  *discovery.Static
-	api     *api.Server
-	http    *http.Server
-	lis     net.Listener
-	started time.Time
-	stop    context.CancelFunc // ends what static began
+	config     config
+	log        *slog.Logger
+	index      *indexer.Index
+	source     *zmqsource.Source
+	fleet      *events.Fleet
+	static     *discovery.Static
+	tokenizers tokenizers
+	api        *api.Server
+	http       *http.Server
+	lis        net.Listener
+	started    time.Time
+	stop       context.CancelFunc // ends what static began
 }
 
 // newService builds everything in the order of dependence and listens.
@@ -118,6 +119,7 @@ func newService(ctx context.Context, c config, log *slog.Logger) (s *service, er
 		return nil, err
 	}
 	for _, m := range c.Models {
+		s.index.Alias(m.Name, m.Name) // so that it is known before an instance of it is
 		for _, a := range m.Aliases {
 			s.index.Alias(a, m.Name)
 		}
@@ -137,8 +139,9 @@ func newService(ctx context.Context, c config, log *slog.Logger) (s *service, er
 	})
 	adapter := newFleetAdapter(s.fleet, &s.config)
 	s.static = &discovery.Static{Fleet: s.fleet, Client: adapter.client, Logger: log}
+	s.tokenizers = newTokenizers(ctx, &s.config, log)
 	if s.api, err = api.New(api.Options{
-		Index: s.index, Fleet: adapter, Logger: log, Version: version,
+		Index: s.index, Fleet: adapter, Tokenizers: s.tokenizers, Logger: log, Version: version,
 		Limits:    api.Limits{BodyBytes: c.API.MaxBody, ConcurrentQueries: c.API.MaxQueries},
 		TokenFile: c.API.TokenFile, AdminTokenFile: c.API.AdminTokenFile,
 		Ready: s.ready,
@@ -186,7 +189,7 @@ func (s *service) start(ctx context.Context) (<-chan error, error) {
 // ready tells /readyz whether the configured instances have been caught up
 // with, or enough time has passed.
 func (s *service) ready() (bool, []string) {
-	awaited := s.static.Waiting()
+	awaited := append(s.static.Waiting(), s.tokenizers.loading()...)
 	for _, in := range s.fleet.Instances() {
 		if spec := in.Spec(); spec.Source == "static" {
 			if h := in.Health(); h.State == events.Connecting || h.State == events.Replaying {
@@ -227,6 +230,7 @@ func (s *service) close() {
 			s.log.Warn("cannot close the ZMQ context", "error", err)
 		}
 	})
+	step("tokenizers", s.tokenizers.r.Wait)
 	step("index", s.index.Close)
 	s.log.Info("bye", "took", time.Since(begin).Round(time.Millisecond))
 }
