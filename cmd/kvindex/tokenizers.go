@@ -152,10 +152,19 @@ func newRenderer(files map[string][]byte) (tokenizer.Renderer, error) {
 func (r renderer) Render(body []byte) (string, bool, error) {
 	req, err := chat.ParseRequest(body, chat.ChatCompletions)
 	if err != nil {
-		return "", false, err
+		return "", false, withoutText(err)
 	}
 	out, err := r.r.Render(req)
-	return out.Text, out.AddSpecial, err
+	return out.Text, out.AddSpecial, withoutText(err)
+}
+
+// withoutText keeps from callers and logs what a template raised: it may quote
+// messages.
+func withoutText(err error) error {
+	if invalid := (*chat.InvalidError)(nil); errors.As(err, &invalid) {
+		return errors.New("the chat is not valid for the model: its engine answers 400 too")
+	}
+	return err
 }
 
 // tokenizers shows a tokenizer.Registry to the API.
