@@ -332,3 +332,35 @@ func TestE2EChats(t *testing.T) {
 		}
 	}
 }
+
+func TestE2ETokenizerCheck(t *testing.T) {
+	const model = "../../tokenizer/testdata/demo-model"
+	stdout, stderr, code := output(t, nil, "tokenizer", "check", model)
+	if code != 0 || !strings.Contains(stdout, "bpe/qwen2") || !strings.Contains(stdout, "ready") {
+		t.Errorf("exit status %d\n%s%s", code, stdout, stderr)
+	}
+	// An engine that tokenizes otherwise: kvindex itself would be one, but its
+	// answers are of another shape, so any server that gives fixed ids will do.
+	engine := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/tokenize" {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, `{"count":1,"max_model_len":4096,"tokens":[1]}`)
+	})}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go engine.Serve(lis)
+	defer engine.Close()
+	stdout, stderr, code = output(t, nil, "tokenizer", "check", model, "--engine", "http://"+lis.Addr().String())
+	if code != 1 || !strings.Contains(stdout, "DIFFERS from token 0 on") || !strings.Contains(stdout, "0 probes equal") {
+		t.Errorf("exit status %d\n%s%s", code, stdout, stderr)
+	}
+	for _, bad := range []string{t.TempDir(), "/does/not/exist"} {
+		if stdout, _, code := output(t, nil, "tokenizer", "check", bad); code != 1 || !strings.Contains(stdout, "no tokenizer.json") {
+			t.Errorf("%s: exit status %d\n%s", bad, code, stdout)
+		}
+	}
+}
