@@ -52,7 +52,7 @@ const (
 	actRetire                   // the incarnation ended: retire its holders; why says how it was noticed
 	actReplay                   // cancel any replay and start one from seq
 	actStop                     // cancel the replay
-	actLost                     // n batches are lost for good
+	actLost                     // n batches are lost for good: lose(n)
 )
 
 // action is one thing to do. Actions are carried out in order.
@@ -103,7 +103,8 @@ type machine struct {
 
 	// the current replay
 	from         uint64
-	verify       bool // the batch at from was seen before: it must come again, unchanged
+	verify       bool   // the batch at from was seen before: it must come again, unchanged
+	fromCRC      uint32 // its CRC
 	verified     bool
 	sameConn     bool      // no disconnect since the last applied batch
 	got          int       // batches that this replay brought
@@ -113,8 +114,9 @@ type machine struct {
 	oldest       uint64    // ... that the stalled ones brought
 	pending      []message // waiting, by rising seq
 	pendingBytes int
-	spilled      bool // pending overflowed since the last drain
-	live         bool // pending has held a live batch during this replay
+	spilled      bool   // pending overflowed since the last drain
+	live         bool   // a live batch has been applied, or has waited, during this replay
+	liveTop      uint64 // highest seq seen live on this connection: what follows may be on its way
 
 	out []action
 }
@@ -151,6 +153,7 @@ func (m *machine) decide(in input) []action {
 
 func (m *machine) onConnected() {
 	m.connected = true
+	m.liveTop = 0
 	reconnect := m.met
 	m.met = true
 	if m.canReplay {
@@ -179,6 +182,11 @@ func (m *machine) onDisconnected() {
 }
 
 func (m *machine) onLive(msg message) {
+	m.takeLive(msg)
+	m.liveTop = max(m.liveTop, msg.seq)
+}
+
+func (m *machine) takeLive(msg message) {
 	m.met = true
 	switch {
 	case m.fresh:
@@ -188,8 +196,12 @@ func (m *machine) onLive(msg message) {
 		}
 		m.beginAt(msg)
 	case m.syncing:
-		if m.conflicts(msg) {
+		if m.conflictsLive(msg) {
 			m.restart(whyRestart, msg)
+			return
+		}
+		if m.started && m.sameConn && msg.seq == m.next {
+			m.applyMeanwhile(msg)
 			return
 		}
 		m.holdLive(msg)
@@ -211,7 +223,7 @@ func (m *machine) onLive(msg message) {
 		}
 		m.giveUp(msg.seq)
 		m.apply(msg)
-	case m.conflicts(msg):
+	case m.conflictsLive(msg):
 		m.restart(whyRestart, msg)
 	default:
 		m.dropOld(msg)
@@ -219,8 +231,7 @@ func (m *machine) onLive(msg message) {
 }
 
 // conflicts reports whether msg is proof that another process has taken the
-// address: its seq was seen with other bytes, or lies so far back that no
-// transport could have delayed it.
+// address: its seq was seen with other bytes.
 func (m *machine) conflicts(msg message) bool {
 	if i, ok := m.findPending(msg.seq); ok {
 		return m.pending[i].crc != msg.crc
@@ -229,10 +240,14 @@ func (m *machine) conflicts(msg message) bool {
 		return false
 	}
 	crc, seen := m.recent.get(msg.seq)
-	if seen {
-		return crc != msg.crc
-	}
-	return m.next-msg.seq > ringSize
+	return seen && crc != msg.crc
+}
+
+// conflictsLive is conflicts for a live batch, where it is proof, too, that seq
+// lies so far behind what came live before that no transport could have delayed
+// it. Behind the position it may lie as far as a replay has run ahead.
+func (m *machine) conflictsLive(msg message) bool {
+	return m.conflicts(msg) || m.started && msg.seq < m.next && msg.seq+m.recent.span() < m.liveTop
 }
 
 // dropOld drops a batch below the position that is no conflict.
@@ -262,9 +277,9 @@ func (m *machine) newIncarnation(why string) {
 		m.stopReplay()
 	}
 	m.out = append(m.out, action{kind: actRetire, why: why})
-	m.started, m.next, m.stalls = false, 0, 0
+	m.started, m.next, m.stalls, m.liveTop = false, 0, 0, 0
 	m.cleared()
-	m.recent = crcRing{}
+	m.recent.slots = nil
 }
 
 // beginAt starts an incarnation with msg as the first batch that we have.
@@ -297,7 +312,6 @@ func (m *machine) giveUp(seq uint64) {
 		m.started = true
 		m.historyFrom = seq
 	} else {
-		m.lost += n
 		m.out = append(m.out, action{kind: actLost, n: n})
 	}
 	m.next = seq
@@ -330,6 +344,11 @@ func (m *machine) state() (s State, cause string, n uint64) {
 // cleared tells the machine that the engine dropped everything: what was
 // missing no longer matters.
 func (m *machine) cleared() { m.historyFrom, m.lost, m.poison = 0, 0, 0 }
+
+// lose tells the machine that an actLost was carried out. Only then does it
+// count: an actApply before it may have cleared what was missing until there,
+// and not what is missing after.
+func (m *machine) lose(n uint64) { m.lost += n }
 
 // poisoned tells the machine that the batch it had applied could not be
 // decoded: to the stream that is a gap of one.

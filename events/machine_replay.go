@@ -17,8 +17,7 @@ func (m *machine) startReplay() {
 	if m.verify {
 		m.from = m.next - 1
 		// A batch that was given up is in no buffer: nothing to compare.
-		if _, ok := m.recent.get(m.from); !ok {
-			m.verify = false
+		if m.fromCRC, m.verify = m.recent.get(m.from); !m.verify {
 			m.from = m.next
 		}
 	}
@@ -48,7 +47,7 @@ func (m *machine) onReplayed(msg message) {
 			m.holdOrConflict(msg)
 			return
 		}
-		if crc, _ := m.recent.get(msg.seq); crc != msg.crc {
+		if msg.crc != m.fromCRC {
 			m.newIncarnation(whyMasked)
 			m.startReplay()
 			return
@@ -161,8 +160,9 @@ func (m *machine) endUnverified(complete bool) {
 // before the first one that waits, and also all that lie before the oldest
 // that the server still has, or everywhere if it sent nothing at all. Each of
 // these gaps would otherwise take a few replays of its own, of everything.
+// What follows the last live batch is no gap: it may be on its way.
 func (m *machine) giveUpMissing() {
-	for first := true; len(m.pending) > 0 && (first || m.pending[0].seq <= m.oldest); first = false {
+	for first := true; len(m.pending) > 0 && (first || m.pending[0].seq <= min(m.oldest, m.liveTop)); first = false {
 		m.giveUp(m.pending[0].seq)
 		m.drain()
 	}
@@ -203,6 +203,18 @@ func (m *machine) finishIfCaughtUp() {
 func (m *machine) holdLive(msg message) {
 	m.live = true
 	m.hold(msg)
+}
+
+// applyMeanwhile applies a live batch that follows the last applied one on the
+// same connection: no replay could tell more about what is between them. What
+// waits is of the same process only if the replay has shown it.
+func (m *machine) applyMeanwhile(msg message) {
+	m.live = true
+	m.apply(msg)
+	if !m.verify || m.verified {
+		m.drain()
+	}
+	m.finishIfCaughtUp()
 }
 
 // hold keeps msg until the batches before it are there.
@@ -270,7 +282,8 @@ const ringSize = 1024
 // crcRing remembers the CRCs of the last batches applied. The zero value is
 // empty.
 type crcRing struct {
-	slots []crcSlot // grows to ringSize: idle streams stay small
+	size  int       // 0 is ringSize
+	slots []crcSlot // grows to size: idle streams stay small
 }
 
 type crcSlot struct {
@@ -278,8 +291,16 @@ type crcSlot struct {
 	crc uint32
 }
 
+// span is how many batches r remembers.
+func (r *crcRing) span() uint64 {
+	if r.size == 0 {
+		return ringSize
+	}
+	return uint64(r.size)
+}
+
 func (r *crcRing) put(seq uint64, crc uint32) {
-	i := int(seq % ringSize)
+	i := int(seq % r.span())
 	for len(r.slots) <= i {
 		r.slots = append(r.slots, crcSlot{})
 	}
@@ -287,7 +308,7 @@ func (r *crcRing) put(seq uint64, crc uint32) {
 }
 
 func (r *crcRing) get(seq uint64) (uint32, bool) {
-	i := int(seq % ringSize)
+	i := int(seq % r.span())
 	if i >= len(r.slots) || r.slots[i].seq != seq+1 {
 		return 0, false
 	}

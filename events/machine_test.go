@@ -16,9 +16,13 @@ type simEngine struct {
 	bufferTo int             // how many of the last batches a replay can bring
 }
 
-func (e *simEngine) publish() message {
+func (e *simEngine) publish() message { return e.publishBatch(1) }
+
+// publishBatch publishes a batch of 1 or 2 bytes, which says that everything was
+// dropped.
+func (e *simEngine) publishBatch(size int) message {
 	seq := uint64(len(e.batches))
-	msg := message{seq: seq, crc: uint32(e.process)<<20 | uint32(seq), payload: []byte{byte(e.process)}}
+	msg := message{seq: seq, crc: uint32(e.process)<<20 | uint32(seq), payload: make([]byte, size)}
 	e.batches = append(e.batches, msg)
 	return msg
 }
@@ -50,6 +54,7 @@ type simStream struct {
 	m       *machine
 	process int    // of the batches applied in this incarnation, -1 before the first
 	applied []bool // by seq, of this incarnation
+	clear   int    // the last of these that dropped everything
 	replay  bool   // a replay is wanted
 	from    uint64
 }
@@ -58,7 +63,10 @@ func (s *simStream) feed(in input) {
 	for _, a := range s.m.decide(in) {
 		switch a.kind {
 		case actRetire:
-			s.process, s.applied = -1, nil
+			if a.why == whyMasked && s.process == s.e.process {
+				s.t.Fatalf("took process %d for a restarted one", s.process)
+			}
+			s.process, s.applied, s.clear = -1, nil, 0
 		case actReplay:
 			s.replay, s.from = true, a.seq
 		case actStop:
@@ -78,6 +86,12 @@ func (s *simStream) feed(in input) {
 				s.applied = append(s.applied, false)
 			}
 			s.applied = append(s.applied, true)
+			if len(a.msg.payload) == 2 {
+				s.clear = int(a.msg.seq)
+				s.m.cleared()
+			}
+		case actLost:
+			s.m.lose(a.n)
 		}
 	}
 	s.checkWatermark()
@@ -143,13 +157,14 @@ func (s *simStream) drainReplays() {
 	}
 }
 
-// verify compares what was applied with the engine's truth.
+// verify compares what was applied with the engine's truth. What the engine has
+// dropped since does not count.
 func (s *simStream) verify() {
 	if s.process != s.e.process {
 		s.t.Fatalf("holds process %d, the engine is process %d", s.process, s.e.process)
 	}
 	missing := ""
-	for i := range s.e.batches {
+	for i := s.clear; i < len(s.e.batches); i++ {
 		if i >= len(s.applied) || !s.applied[i] {
 			missing += fmt.Sprint(" ", i)
 		}
@@ -168,6 +183,7 @@ func newSim(t *rapid.T, canReplay bool) *simStream {
 	return &simStream{t: t, e: e, process: -1, m: &machine{
 		canReplay:  canReplay,
 		maxPending: rapid.SampledFrom([]int{3, 10, 1000}).Draw(t, "maxPending"),
+		recent:     crcRing{size: rapid.SampledFrom([]int{3, 10, ringSize}).Draw(t, "ring")},
 	}}
 }
 
@@ -187,7 +203,8 @@ func runSchedule(t *rapid.T, canReplay bool) {
 		}
 	}
 	publish := func() {
-		msg := s.e.publish()
+		size := 1 + rapid.IntRange(0, 9).Draw(t, "clear")/9
+		msg := s.e.publishBatch(size)
 		switch rapid.SampledFrom([]string{"ok", "ok", "ok", "ok", "drop", "dup", "skip", "old"}).Draw(t, "publish") {
 		case "drop":
 		case "skip":
@@ -258,6 +275,8 @@ func TestGapsOutOfReachAreGivenUpAtOnce(t *testing.T) {
 						replays++
 					case actApply:
 						applied++
+					case actLost:
+						m.lose(a.n)
 					}
 				}
 			}
@@ -269,6 +288,7 @@ func TestGapsOutOfReachAreGivenUpAtOnce(t *testing.T) {
 				replayed(seq)
 			}
 			feed(input{kind: inReplayEnd})
+			feed(input{kind: inLive, msg: message{seq: batches, crc: batches, payload: []byte{1}}})
 			for m.syncing && replays < batches {
 				for seq := batches - buffered; seq < batches; seq++ {
 					replayed(seq)
@@ -283,6 +303,72 @@ func TestGapsOutOfReachAreGivenUpAtOnce(t *testing.T) {
 			}
 		})
 	}
-	f("short buffer", 100, 450, 550)
-	f("no answer", 0, 499, 500) // of the last batch nothing is known
+	f("short buffer", 100, 450, 551)
+	f("no answer", 0, 500, 501)
+}
+
+// TestLiveBatchesOnTheirWayAreNotGivenUp: kvindex is so far behind that a
+// replay brings only what the engine published after what comes live.
+func TestLiveBatchesOnTheirWayAreNotGivenUp(t *testing.T) {
+	const n = 20_000
+	m := &machine{canReplay: true, maxPending: 1 << 20}
+	replays, applied, from := 0, 0, 0
+	feed := func(kind inputKind, seq int, complete bool) {
+		msg := message{seq: uint64(seq), crc: uint32(seq), payload: []byte{1}}
+		for _, a := range m.decide(input{kind: kind, msg: msg, complete: complete}) {
+			switch a.kind {
+			case actReplay:
+				replays++
+				from = int(a.seq)
+			case actApply:
+				applied++
+			case actRetire, actLost:
+				t.Fatalf("at seq %d: %+v", seq, a)
+			}
+		}
+	}
+	feed(inConnected, 0, false)
+	feed(inReplayEnd, 0, true)
+	for seq := range 100 {
+		feed(inLive, seq, false)
+	}
+	feed(inSettle, 0, false)
+	for seq := 100; seq < n; seq++ {
+		if m.syncing && (seq == 100 || seq%1500 == 0) { // many live batches come while a replay does, and it does not reach back
+			for later := max(from, n-5500); later < n; later++ {
+				feed(inReplayed, later, false)
+			}
+			feed(inReplayEnd, 0, true)
+		}
+		feed(inLive, seq, false)
+	}
+	if applied != n || m.syncing || replays > 20 {
+		t.Errorf("%d batches applied of %d, syncing %v, after %d replays", applied, n, m.syncing, replays)
+	}
+}
+
+// TestWhatIsLostAfterAClearStaysLost: one decision gives up a batch, applies
+// one that clears the cache, and gives up another.
+func TestWhatIsLostAfterAClearStaysLost(t *testing.T) {
+	m := &machine{canReplay: true, maxPending: 1 << 20}
+	feed := func(kind inputKind, seq uint64) {
+		for _, a := range m.decide(input{kind: kind, msg: message{seq: seq, payload: []byte{1}}}) {
+			switch {
+			case a.kind == actLost:
+				m.lose(a.n)
+			case a.kind == actApply && a.msg.seq == 2:
+				m.cleared()
+			}
+		}
+	}
+	feed(inConnected, 0)
+	for _, seq := range []uint64{0, 2, 4} {
+		feed(inLive, seq)
+	}
+	for range 20 {
+		feed(inReplayEnd, 0)
+	}
+	if state, cause, n := m.state(); m.syncing || state != Degraded || cause != CauseGap || n != 1 {
+		t.Errorf("state %v, cause %q, %d lost; want degraded by a gap of 1", state, cause, n)
+	}
 }

@@ -265,6 +265,7 @@ func (s *Session) step(in input) {
 			s.replayID = 0
 		case actLost:
 			s.count.Lost += a.n
+			s.m.lose(a.n)
 			s.log.Warn("batches are lost for good: the stream is degraded until the engine clears its cache or restarts",
 				"lost", a.n, "before_seq", s.m.next)
 		}

@@ -57,7 +57,7 @@ func TestE2EChurn(t *testing.T) {
 const (
 	churnEngines    = 64
 	churnVocabulary = 32_000
-	churnWait       = 30 * time.Second // how long things may take to become quiet
+	churnWait       = time.Minute // how long things may take to become quiet
 	churnPace       = 100 * time.Millisecond
 	churnRound      = 15 * time.Second
 )
