@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"encoding/json/jsontext"
 	"math"
 	"strconv"
@@ -68,7 +67,7 @@ func (m *matcher) summarize(q *queryRequest) summary {
 	case q.source == sourceLocalHashes:
 		s.total = len(q.local)
 	case s.blockSize > 0:
-		s.total = len(q.tokens) / s.blockSize
+		s.total = q.promptTokens() / s.blockSize
 	}
 	s.scanned = q.considered(s.total)
 	return s
@@ -94,8 +93,11 @@ func reusable(matched, blockSize, n int) int {
 
 // promptTokens is the length of the prompt, -1 where only hashes are known.
 func (q *queryRequest) promptTokens() int {
-	if q.source == sourceTokens {
+	switch q.source {
+	case sourceTokens:
 		return len(q.tokens)
+	case sourcePrompt:
+		return q.prompt.Count
 	}
 	return -1
 }
@@ -104,7 +106,9 @@ func (q *queryRequest) promptTokens() int {
 func (q *queryRequest) tokenSource() string {
 	switch q.source {
 	case sourceTokens:
-		return cmp.Or(q.tokenized, "request")
+		return "request"
+	case sourcePrompt:
+		return string(q.tokenized)
 	case sourceSeqHashes, sourceLocalHashes:
 		return "hashes"
 	}

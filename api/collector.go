@@ -66,7 +66,7 @@ func (f *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reads the fleet and the index.
+// Collect reads the fleet, the index and the tokenizers.
 func (f *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/kvindex/kvindex/indexer"
+	"github.com/kvindex/kvindex/tokenizer"
 )
 
 // source is where the blocks of a query come from.
@@ -16,7 +17,8 @@ const (
 	sourceTokens
 	sourceSeqHashes
 	sourceLocalHashes
-	sourceText // prompt or messages: needs a tokenizer
+	sourceText   // prompt or messages: needs a tokenizer
+	sourcePrompt // ... and has been tokenized
 )
 
 // candidate is an instance that a query names.
@@ -43,10 +45,14 @@ type queryRequest struct {
 	tier       indexer.Tier
 	explain    bool
 
+	wantStrings bool // return_token_strs, of a request to tokenize
+
 	// raw is the whole object: texts and chats are tokenized from it.
 	raw       []byte
-	tokenized string // how text became tokens: "tokenizer" or "prefix_cache"
-	noTokens  string // why text did not
+	prompt    tokenizer.Tokens
+	tokenized tokenizer.Source // how text became prompt
+	noTokens  string           // why it did not
+	sums      []uint64         // block hashes of prompt
 
 	seen    uint32 // bit per field
 	scratch []byte // base64 decoding
@@ -59,6 +65,7 @@ func (q *queryRequest) reset() {
 		tokens:     q.tokens[:0],
 		seq:        q.seq[:0],
 		local:      q.local[:0],
+		sums:       q.sums[:0],
 		candidates: q.candidates[:0],
 		scratch:    q.scratch[:0],
 	}
@@ -141,6 +148,8 @@ func (s *scanner) queryMember(q *queryRequest, f field, name string, l *Limits) 
 		q.tier, err = s.tiers(name)
 	case fieldExplain:
 		q.explain, err = s.boolean(name)
+	case fieldTokenStrings:
+		q.wantStrings, err = s.boolean(name)
 	}
 	return err
 }

@@ -39,6 +39,7 @@ const (
 	codeUnprocessable  = "unprocessable"        // 422: well formed and yet unusable
 	codeBusy           = "busy"                 // 429
 	codeInternal       = "internal"             // 500
+	codeUnavailable    = "unavailable"          // 503: nobody can tell now
 	codeRequestAborted = "request_aborted"      // 408: the caller went away or was too slow
 )
 
@@ -60,6 +61,10 @@ func notFound(format string, args ...any) *Error {
 
 func tooLarge(field, format string, args ...any) *Error {
 	return &Error{http.StatusRequestEntityTooLarge, codeTooLarge, fmt.Sprintf(format, args...), field}
+}
+
+func unavailable(format string, args ...any) *Error {
+	return &Error{http.StatusServiceUnavailable, codeUnavailable, fmt.Sprintf(format, args...), ""}
 }
 
 func malformed(offset int, what string) *Error {

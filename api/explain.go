@@ -79,7 +79,7 @@ func (m *matcher) sequence(q *queryRequest, t *indexer.Table, scope indexer.Scop
 		}
 		return seq
 	}
-	return t.Sequence(q.tokens, scope, nil)
+	return t.Sequence(q.tokenIDs(), scope, nil)
 }
 
 // explainTable explains the match in table i.

@@ -22,6 +22,7 @@ const (
 	fieldMaxBlocks
 	fieldTiers
 	fieldExplain
+	fieldTokenStrings
 	fieldRequest // known, and of no concern to an index: part of an OpenAI request
 )
 
@@ -60,6 +61,8 @@ func queryField(name []byte) field {
 		return fieldTiers
 	case "explain":
 		return fieldExplain
+	case "return_token_strs":
+		return fieldTokenStrings
 	case "tools", "tool_choice", "chat_template", "chat_template_kwargs", "add_generation_prompt",
 		"continue_final_message", "documents", "add_special_tokens", "stream", "stream_options",
 		"max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "n", "stop", "seed", "user":

@@ -19,7 +19,7 @@ type modelJSON struct {
 	Live      int           `json:"live_instances"`
 	Tables    []tableStatus `json:"tables"`
 	// Tokenizer is nil where the model has none.
-	Tokenizer *TokenizerStatus `json:"tokenizer,omitzero"`
+	Tokenizer *tokenizerJSON `json:"tokenizer,omitzero"`
 }
 
 // tableStatus is one block table of a model.
@@ -57,12 +57,15 @@ func (s *Server) models() []modelJSON {
 			m.Live++
 		}
 	}
+	if s.tokenizers != nil {
+		for _, name := range s.tokenizers.Names() {
+			get(name)
+		}
+	}
 	list := []modelJSON{}
 	for _, name := range sortedKeys(byName) {
 		if s.tokenizers != nil {
-			if st, ok := s.tokenizers.TokenizerStatus(name); ok {
-				byName[name].Tokenizer = &st
-			}
+			byName[name].Tokenizer = s.tokenizerOf(name)
 		}
 		list = append(list, *byName[name])
 	}
@@ -80,7 +83,7 @@ func (s *Server) handleModels(c *gin.Context) error {
 		for _, m := range list {
 			tokenizer := "none"
 			if m.Tokenizer != nil {
-				tokenizer = strings.TrimSpace(m.Tokenizer.State + " " + m.Tokenizer.Engine)
+				tokenizer = strings.TrimSpace(string(m.Tokenizer.State) + " " + m.Tokenizer.Engine)
 			}
 			if len(m.Tables) == 0 {
 				t.row(m.Model, m.Instances, m.Live, "", 0, tokenizer)

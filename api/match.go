@@ -57,8 +57,9 @@ type row struct {
 
 // matcher answers one query at a time. It keeps its storage between queries.
 type matcher struct {
-	index *indexer.Index
-	fleet Fleet
+	index  *indexer.Index
+	fleet  Fleet
+	hashes *blockHashes
 
 	model, lora string // as resolved
 	tables      []*indexer.Table
@@ -171,6 +172,12 @@ func (m *matcher) match(q *queryRequest) {
 		switch q.source {
 		case sourceTokens:
 			t.MatchTokens(q.tokens, scope, q.maxBlocks, r)
+		case sourcePrompt:
+			if t.Key().Bigram { // pairs of tokens: nothing remembers their hashes
+				t.MatchTokens(q.tokenIDs(), scope, q.maxBlocks, r)
+				break
+			}
+			t.MatchLocal(m.hashes.localHashes(q, t.Key().BlockSize), scope, q.maxBlocks, r)
 		case sourceLocalHashes:
 			t.MatchLocal(q.local, scope, q.maxBlocks, r)
 		case sourceSeqHashes:

@@ -59,7 +59,7 @@ func newMetrics(r prometheus.Registerer, s *Server) (*metrics, error) {
 	}
 	for _, c := range []prometheus.Collector{
 		m.inFlight, m.requests, m.duration, m.queries, m.matchDuration, m.promptTokens, m.matchedTokens,
-		newFleetCollector(s),
+		newFleetCollector(s), newTokenizerCollector(s),
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("cannot register metrics: %w", err)

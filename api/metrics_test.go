@@ -23,7 +23,7 @@ func gather(t *testing.T, r *rig) []*dto.MetricFamily {
 // TestMetricNames keeps names, types, help and labels: dashboards and alerts
 // are built on them.
 func TestMetricNames(t *testing.T) {
-	r := fleetOfThree(t)
+	r := fleetOfThree(t, withDemoTokenizer(t))
 	r.post("/v1/query", `{"model":"`+testModel+`","token_ids":`+tokensJSON(small())+`}`, 200)
 	r.do("GET", "/nowhere", "")
 	var out bytes.Buffer

@@ -218,6 +218,7 @@ func TestResponsesFitTheDocument(t *testing.T) {
 		check(r, "POST", "/v1/instances/pod-1.default/"+command, template, "", 200)
 		check(r, "POST", "/v1/instances/nobody/"+command, template, "", 404)
 	}
+	checkTokenizers(t, check)
 	r.srv.Drain()
 	check(r, "GET", "/readyz", "/readyz", "", 503)
 
@@ -249,6 +250,36 @@ func TestResponsesFitTheDocument(t *testing.T) {
 			}
 		}
 	}
+}
+
+// checkTokenizers sends requests to the routes that need a tokenizer.
+func checkTokenizers(t *testing.T, check func(r *rig, method, path, template, body string, status int, change ...func(*http.Request))) {
+	r := newRig(t, withDemoTokenizer(t))
+	post := func(path, body string, status int, change ...func(*http.Request)) {
+		check(r, "POST", path, path, body, status, change...)
+	}
+	model := `"model":"` + testModel + `"`
+	post("/tokenize", `{`+model+`,"prompt":"Hello"}`, 200)
+	post("/tokenize", `{"messages":[{"role":"user","content":"Hello"}]}`, 200)
+	post("/tokenize", `{"model":"x","prompt":"Hello"}`, 503)
+	post("/tokenize", `{`, 400)
+	post("/tokenize", `{"prompt":"x","messages":[]}`, 422)
+	post("/v1/tokenizers/reload", `{`+model+`}`, 200)
+	post("/v1/tokenizers/reload", `{"model":"x"}`, 404)
+	post("/v1/tokenizers/reload", `{}`, 400)
+	for _, path := range []string{"/tokenize", "/v1/tokenizers/reload"} {
+		post(path, `{}`, 415, func(r *http.Request) { r.Header.Set("Content-Encoding", "br") })
+		post(path, `{}`, 413, func(r *http.Request) { r.ContentLength = 1 << 30 })
+		post(path, `{}`, 408, func(r *http.Request) { r.Body = io.NopCloser(errReader{}) })
+	}
+	r.srv.queries.Store(1 << 20)
+	post("/tokenize", `{"prompt":"Hello"}`, 429)
+	r.srv.queries.Store(0)
+	for _, prompt := range []string{"Hello", "Hello"} {
+		post("/v1/query", `{`+model+`,"prompt":"`+prompt+`"}`, 200)
+	}
+	check(r, "GET", "/v1/models", "/v1/models", "", 200)
+	check(r, "GET", "/metrics", "/metrics", "", 200)
 }
 
 // tokenFor is a token file with the given token.

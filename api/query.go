@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json/jsontext"
 	"errors"
 	"net/http"
@@ -26,7 +27,7 @@ func (s *Server) answerQuery(c *gin.Context, explain bool) error {
 		}
 		w.q.explain = w.q.explain || explain
 		decoded := time.Now()
-		if err := s.answer(w, begin, decoded); err != nil {
+		if err := s.answer(c.Request.Context(), w, begin, decoded); err != nil {
 			return err
 		}
 		w.out = append(w.out, '\n')
@@ -83,11 +84,11 @@ func (q *queryRequest) complete() error {
 }
 
 // answer matches the decoded query in w and appends the answer to w.out.
-func (s *Server) answer(w *work, begin, decoded time.Time) error {
+func (s *Server) answer(ctx context.Context, w *work, begin, decoded time.Time) error {
 	if err := w.q.complete(); err != nil {
 		return err
 	}
-	tokenize := s.tokenize(&w.q)
+	tokenize := s.tokenize(ctx, &w.q)
 	if err := w.m.run(&w.q); err != nil {
 		return err
 	}
@@ -100,6 +101,7 @@ func (s *Server) answer(w *work, begin, decoded time.Time) error {
 		}
 	}
 	s.metrics.query(&w.m, &w.q, sum)
+	s.witness.saw(&w.m, &w.q, sum)
 	t := timings{decode: decoded.Sub(begin), tokenize: tokenize, hash: w.m.hashed, match: w.m.matched, total: time.Since(begin)}
 	w.out = w.m.appendAnswer(w.out, &w.q, sum, t, explain)
 	return nil
@@ -129,7 +131,7 @@ func (s *Server) handleBatch(c *gin.Context) error {
 			if w.scan.peek() != '[' {
 				return invalid("queries", "queries is not an array of queries")
 			}
-			return s.batch(w, strict)
+			return s.batch(c.Request.Context(), w, strict)
 		})
 		if err == nil {
 			err = w.scan.end()
@@ -143,7 +145,7 @@ func (s *Server) handleBatch(c *gin.Context) error {
 }
 
 // batch answers the array of queries that w.scan is at.
-func (s *Server) batch(w *work, strict bool) error {
+func (s *Server) batch(ctx context.Context, w *work, strict bool) error {
 	return w.scan.array(func(n int) error {
 		if n == s.limits.Batch {
 			return tooLarge("queries", "the batch holds more than %d queries", n)
@@ -155,7 +157,7 @@ func (s *Server) batch(w *work, strict bool) error {
 		w.q.reset()
 		err := w.scan.decodeQuery(&w.q, strict, &s.limits)
 		if err == nil {
-			err = s.answer(w, begin, time.Now())
+			err = s.answer(ctx, w, begin, time.Now())
 		}
 		return inQuery(n, err)
 	})

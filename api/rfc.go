@@ -39,11 +39,13 @@ func (s *Server) answerRFC(c *gin.Context, wanted string) error {
 		if err := w.q.complete(); err != nil {
 			return err
 		}
-		s.tokenize(&w.q)
+		s.tokenize(c.Request.Context(), &w.q)
 		if err := w.m.run(&w.q); err != nil {
 			return err
 		}
-		s.metrics.query(&w.m, &w.q, w.m.summarize(&w.q))
+		sum := w.m.summarize(&w.q)
+		s.metrics.query(&w.m, &w.q, sum)
+		s.witness.saw(&w.m, &w.q, sum)
 		w.out = w.m.appendRFC(w.out, w.q.tier)
 		return nil
 	})

@@ -43,6 +43,9 @@ func (s *Server) routes() []route {
 		{post, "/v1/instances/{id}/clear", accessAdmin, s.handleClear},
 		{post, "/v1/instances/{id}/resync", accessAdmin, s.handleResync},
 
+		{post, "/tokenize", accessToken, s.handleTokenize},
+		{post, "/v1/tokenizers/reload", accessAdmin, s.handleReload},
+
 		{get, "/v1/models", accessToken, s.handleModels},
 		{get, "/v1/stats", accessToken, s.handleStats},
 		{get, "/v1/blocks/{hash}", accessToken, s.handleBlock},

@@ -32,6 +32,8 @@ type Server struct {
 	fleet Fleet
 	// tokenizers is nil where texts cannot be tokenized.
 	tokenizers Tokenizers
+	hashes     blockHashes
+	witness    witness
 	log        *slog.Logger
 	version    string
 	limits     Limits
@@ -63,7 +65,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		index: o.Index, fleet: o.Fleet, tokenizers: o.Tokenizers, log: o.Logger, version: o.Version,
 		limits: o.Limits.withDefaults(), ready: o.Ready, registry: o.Registry,
-		started:  time.Now(),
+		started: time.Now(), hashes: blockHashes{index: o.Index},
 		spec:     openAPI(o.Version),
 		panics:   throttle{every: time.Second, burst: 1},
 		failures: throttle{every: time.Second, burst: 5},
@@ -93,7 +95,7 @@ func New(o Options) (*Server, error) {
 	if s.metrics, err = newMetrics(s.registry, s); err != nil {
 		return nil, fmt.Errorf("cannot make the API: %w", err)
 	}
-	s.work.New = func() any { return newWork(s.index, s.fleet) }
+	s.work.New = func() any { return newWork(s.index, s.fleet, &s.hashes) }
 	s.engine = s.newEngine()
 	return s, nil
 }

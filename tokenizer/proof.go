@@ -1,11 +1,15 @@
 package tokenizer
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 )
+
+// errDiffers is the root of proofs that failed.
+var errDiffers = errors.New("it gives other token ids than its engine's library")
 
 // proofTexts is how many generated texts a tokenizer must get right before it
 // is used.

@@ -3,18 +3,24 @@ package tokenizer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
 
-// Renderer turns the body of a request into the text that its engine
-// tokenizes, and says whether special tokens are put around it.
+// Renderer turns the body of a chat request into the text that its engine
+// tokenizes. An *InvalidError says that the engine would refuse it; any other
+// error, that only an engine can tell. Neither holds anything of the request.
 type Renderer interface {
-	Render(body []byte) (text string, addSpecial bool, err error)
+	Render(r Request) (Rendered, error)
+}
+
+// Rendered is the text of a request.
+type Rendered struct {
+	Text       string
+	AddSpecial bool // special tokens are put around it
+	Dated      bool // the time is in it: tomorrow it is another
 }
 
 // Parts are what a model's tokenizer is put together from.
@@ -22,6 +28,7 @@ type Parts struct {
 	JSON    []byte // tokenizer.json, which Encoder was made from
 	Encoder Encoder
 	Engine  string // which encoder it is, for people: "bpe/qwen2", "hf"
+	Source  string // where the files come from, for people; "" keeps what the model was added with
 
 	// Oracle encodes a whole text, added tokens included, as the model's engine
 	// does; nil where none is at hand. The tokenizer is held against it once,
@@ -34,132 +41,165 @@ type Parts struct {
 	Renderer    Renderer // of chats; nil if there is none
 	NoChat      string   // why Renderer is nil
 	CloseOracle func()   // frees the oracle after the proof; may be nil
+	Limits      string   // what else should be known of it, for people
+	MaxLen      int      // longest prompt that the model is made for, in tokens; 0: unknown
 }
 
 // Loader makes the parts of a model's tokenizer from its files.
 type Loader func(ctx context.Context, source string) (*Parts, error)
 
-// State of a model's tokenizer.
-type State string
-
-// The states of a tokenizer.
-const (
-	Loading State = "loading"
-	Ready   State = "ready"
-	Failed  State = "failed" // no files, or files that cannot be used
-	// Quarantined: it gave other ids than its oracle. It is not used.
-	Quarantined State = "quarantined"
-)
-
-// Status says how a model's tokenizer is doing.
-type Status struct {
-	State    State
-	Reason   string // why it is not Ready, or what is limited
-	Source   string // where it comes from
-	Engine   string
-	Proof    string // what showed that it is exact
-	Requests uint64 // texts tokenized
-	Failures uint64 // requests whose tokens could not be told
+// Engines are the running instances of models.
+type Engines interface {
+	// Tokens asks one of the model's instances, whichever has the least to do,
+	// what token ids it computes of a request. An error says why none can tell;
+	// an *InvalidError, that the request is refused.
+	Tokens(ctx context.Context, model string, r Request) ([]uint32, error)
 }
 
-// UnknownError says why the tokens of a request are not known: kvindex then
-// answers so, and never guesses.
-type UnknownError struct{ Reason string }
+// RegistryOptions configure a Registry.
+type RegistryOptions struct {
+	Load       Loader
+	CacheBytes int // of tokenized beginnings, of all models together
 
-func (e *UnknownError) Error() string { return e.Reason }
+	// Engines are asked where a model has no local tokenizer that is exact, and
+	// about a share of all other requests, to see that it still is. May be nil.
+	Engines Engines
+
+	// SampleEvery says which share of the requests that are tokenized here an
+	// engine is asked about too, off their way: every n-th. 0: none.
+	SampleEvery int
+
+	Logger *slog.Logger // nil discards
+}
 
 // Registry holds the tokenizers of all models. It is safe for concurrent use.
 type Registry struct {
-	cache *Cache
-	load  Loader
-	log   *slog.Logger
+	opts     RegistryOptions
+	cache    *Cache
+	requests *requestCache
+	log      *slog.Logger
 
 	mu     sync.RWMutex
 	models map[string]*model
-	wg     sync.WaitGroup
+	wg     sync.WaitGroup // loads
+
+	sampler *sampler // nil: nothing is sampled
 }
 
-// model is one model's tokenizer.
-type model struct {
-	mu       sync.RWMutex
-	status   Status
-	tok      *Tokenizer
-	renderer Renderer
-	noChat   string
-}
-
-// NewRegistry returns a registry whose tokenizers share a cache of the given
-// size in bytes. log may be nil.
-func NewRegistry(load Loader, cacheBytes int, log *slog.Logger) *Registry {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+// NewRegistry returns a registry. Close ends what it has begun.
+func NewRegistry(o RegistryOptions) *Registry {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Registry{cache: NewCache(cacheBytes), load: load, log: log, models: map[string]*model{}}
+	r := &Registry{
+		opts: o, cache: NewCache(o.CacheBytes), requests: newRequestCache(o.CacheBytes / 4),
+		log: o.Logger, models: map[string]*model{},
+	}
+	if o.Engines != nil && o.SampleEvery > 0 {
+		r.sampler = newSampler(r, o.SampleEvery)
+	}
+	return r
 }
 
-// Cache returns the registry's cache, for its statistics.
-func (r *Registry) Cache() *Cache { return r.cache }
+// Close waits for what runs in the background. No method may be called
+// afterwards.
+func (r *Registry) Close() {
+	r.wg.Wait()
+	if r.sampler != nil {
+		r.sampler.close()
+	}
+}
+
+// CacheStats says what the prefix cache holds and has done.
+func (r *Registry) CacheStats() CacheStats { return r.cache.Stats() }
 
 // Add begins to load the tokenizer of a model; until it is there, and if it
-// fails, Tokenize says so. Wait waits for all of them.
+// fails, an engine is asked. Wait waits for all of them. ctx ends a load.
 func (r *Registry) Add(ctx context.Context, name, source string) {
-	r.AddLoader(ctx, name, source, r.load)
+	r.AddLoader(ctx, name, source, r.opts.Load)
 }
 
 // AddLoader is Add with a loader of the model's own.
 func (r *Registry) AddLoader(ctx context.Context, name, source string, load Loader) {
-	m := &model{status: Status{State: Loading, Source: source, Reason: "its tokenizer is being loaded"}}
+	m := &model{name: name, source: source, load: load}
+	m.status = Status{State: Loading, Source: source, Reason: "its tokenizer is being loaded"}
 	r.mu.Lock()
 	r.models[name] = m
 	r.mu.Unlock()
-	r.wg.Go(func() {
-		begin := time.Now()
-		r.fill(ctx, m, source, load)
-		st, _ := r.Status(name)
-		log := r.log.With("model", name, "source", source, "state", st.State, "took", time.Since(begin).Round(time.Millisecond))
-		if st.State == Ready {
-			log.Info("tokenizer loaded", "engine", st.Engine, "proof", st.Proof)
-			return
-		}
-		log.Error("no tokenizer: text and chats of this model are answered unknown", "reason", st.Reason)
-	})
+	r.wg.Go(func() { r.fill(ctx, m) })
+}
+
+// Refuse says that the tokens of a model are not to be had: neither here nor
+// of an engine.
+func (r *Registry) Refuse(name, reason string) {
+	m := &model{name: name}
+	m.status = Status{State: Refused, Reason: reason}
+	r.mu.Lock()
+	r.models[name] = m
+	r.mu.Unlock()
+}
+
+// ErrNoTokenizer says that a model has no local tokenizer that could be loaded
+// again.
+var ErrNoTokenizer = errors.New("the model has no local tokenizer")
+
+// Reload reads a model's files again, and waits for that. Until then, and if
+// they are no better, the tokenizer that is there stays in use, if one is. All
+// proofs are made again.
+func (r *Registry) Reload(ctx context.Context, name string) (Status, error) {
+	m := r.model(name)
+	if m == nil || m.load == nil {
+		return Status{}, ErrNoTokenizer
+	}
+	r.fill(ctx, m)
+	st, _ := r.Status(name)
+	return st, nil
 }
 
 // Wait waits until no tokenizer is being loaded.
 func (r *Registry) Wait() { r.wg.Wait() }
 
-// fill loads a model and proves it.
-func (r *Registry) fill(ctx context.Context, m *model, source string, load Loader) {
-	fail := func(state State, reason string) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.status.State, m.status.Reason = state, reason
+// fill loads a model, proves it and says so.
+func (r *Registry) fill(ctx context.Context, m *model) {
+	m.filling.Lock()
+	defer m.filling.Unlock()
+	begin := time.Now()
+	state, reason := r.load(ctx, m)
+	if reason != "" && reason == m.said {
+		return // once is enough
 	}
-	p, err := load(ctx, source)
-	if err != nil {
-		fail(Failed, err.Error())
+	m.said = reason
+	log := r.log.With("model", m.name, "source", m.source, "took", time.Since(begin).Round(time.Millisecond))
+	if state == Ready {
+		st := m.snapshot()
+		log.Info("tokenizer loaded", "engine", st.Engine, "proof", st.Proof, "limits", st.Reason)
 		return
+	}
+	log.Error("the tokenizer cannot be used: engines are asked, or texts and chats of the model are answered unknown",
+		"state", state, "reason", reason)
+}
+
+func (r *Registry) load(ctx context.Context, m *model) (State, string) {
+	p, err := m.load(ctx, m.source)
+	if err != nil {
+		return m.fail(Failed, err.Error()), err.Error()
 	}
 	if p.CloseOracle != nil {
 		defer p.CloseOracle()
 	}
 	tok, err := New(p.JSON, Options{Encoder: p.Encoder, Cache: r.cache, Before: p.Before, After: p.After})
 	if err != nil {
-		fail(Failed, err.Error())
-		return
+		return m.fail(Failed, err.Error()), err.Error()
 	}
 	proof, err := prove(tok, p)
 	if err != nil {
-		fail(Quarantined, err.Error())
-		return
+		m.mismatch(StageLoad)
+		return m.fail(Quarantined, err.Error()), err.Error()
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.tok, m.renderer, m.noChat = tok, p.Renderer, p.NoChat
-	m.status = Status{State: Ready, Source: source, Engine: p.Engine, Proof: proof, Reason: p.NoChat}
-	if why := tok.Ineligible(); why != "" {
-		m.status.Reason = strings.TrimPrefix(m.status.Reason+"; nothing is cached: "+why, "; ")
+	if old := m.ready(tok, p, proof); old != nil {
+		r.requests.forget(old)
 	}
+	return Ready, ""
 }
 
 // Names returns the models that have an entry, sorted.
@@ -181,9 +221,7 @@ func (r *Registry) Status(name string) (Status, bool) {
 	if m == nil {
 		return Status{}, false
 	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.status, true
+	return m.snapshot(), true
 }
 
 func (r *Registry) model(name string) *model {
@@ -191,65 +229,3 @@ func (r *Registry) model(name string) *model {
 	defer r.mu.RUnlock()
 	return r.models[name]
 }
-
-// Chat tokenizes the body of a chat request for a model. An *UnknownError says
-// why the tokens cannot be told.
-func (r *Registry) Chat(name string, body []byte) (Tokens, error) {
-	m, err := r.ready(name)
-	if err != nil {
-		return Tokens{}, err
-	}
-	if m.renderer == nil {
-		return m.failed("chats of the model cannot be rendered here: " + m.noChat)
-	}
-	text, addSpecial, err := m.renderer.Render(body)
-	if err != nil {
-		return m.failed(err.Error())
-	}
-	return m.encode(text, addSpecial)
-}
-
-// Text tokenizes a prompt for a model. An *UnknownError says why the tokens
-// cannot be told.
-func (r *Registry) Text(name, prompt string, addSpecial bool) (Tokens, error) {
-	m, err := r.ready(name)
-	if err != nil {
-		return Tokens{}, err
-	}
-	return m.encode(prompt, addSpecial)
-}
-
-func (r *Registry) ready(name string) (*model, error) {
-	m := r.model(name)
-	if m == nil {
-		return nil, &UnknownError{"no tokenizer is configured for the model (models[].tokenizer)"}
-	}
-	m.mu.RLock()
-	st := m.status
-	m.mu.RUnlock()
-	if st.State != Ready {
-		return nil, &UnknownError{fmt.Sprintf("the model's tokenizer is %s: %s", st.State, st.Reason)}
-	}
-	return m, nil
-}
-
-func (m *model) encode(text string, addSpecial bool) (Tokens, error) {
-	t, err := m.tok.Encode(text, addSpecial)
-	if err != nil {
-		return m.failed("the text cannot be tokenized: " + err.Error())
-	}
-	m.mu.Lock()
-	m.status.Requests++
-	m.mu.Unlock()
-	return t, nil
-}
-
-func (m *model) failed(reason string) (Tokens, error) {
-	m.mu.Lock()
-	m.status.Failures++
-	m.mu.Unlock()
-	return Tokens{}, &UnknownError{reason}
-}
-
-// errDiffers is the root of proofs that failed.
-var errDiffers = errors.New("it gives other token ids than its engine's library")

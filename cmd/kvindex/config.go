@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -39,7 +37,7 @@ type modelConfig struct {
 	Aliases   []string `koanf:"aliases" yaml:"aliases"`       // other names that requests use
 	LoRAs     []string `koanf:"loras" yaml:"loras"`           // adapters, before an event names them
 	BlockSize int      `koanf:"block_size" yaml:"block_size"` // of its instances; 0: learnt from events
-	Tokenizer string   `koanf:"tokenizer" yaml:"tokenizer"`   // directory with its tokenizer.json; "none" or nothing: requests carry token ids
+	Tokenizer string   `koanf:"tokenizer" yaml:"tokenizer"`   // directory with its tokenizer.json, hub name (Org/Name@revision), auto (the model's name), engine (instances are asked; the default), none
 }
 
 type instanceConfig struct {
@@ -70,11 +68,21 @@ type eventsConfig struct {
 	WarmupTimeout time.Duration `koanf:"warmup_timeout" yaml:"warmup_timeout"` // ready at the latest after this long
 }
 
-// noTokenizer says that a model has none.
-const noTokenizer = "none"
-
 type tokenizerConfig struct {
-	CacheBytes int `koanf:"cache_bytes" yaml:"cache_bytes"` // for beginnings of prompts that were seen
+	CacheBytes  int           `koanf:"cache_bytes" yaml:"cache_bytes"`   // for beginnings of prompts that were seen
+	AskEngines  bool          `koanf:"ask_engines" yaml:"ask_engines"`   // instances with a url, where no tokenizer here is exact
+	SampleEvery int           `koanf:"sample_every" yaml:"sample_every"` // every n-th request is compared with an instance; 0: none
+	ProveEvery  time.Duration `koanf:"prove_every" yaml:"prove_every"`   // between two comparisons with one instance
+	Hub         hubConfig     `koanf:"hub" yaml:"hub"`
+}
+
+// hubConfig is about models on a hub. What is empty is as the HF_ variables
+// say: HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and their like.
+type hubConfig struct {
+	Endpoint       string `koanf:"endpoint" yaml:"endpoint"`
+	TokenFile      string `koanf:"token_file" yaml:"token_file"`
+	CacheDir       string `koanf:"cache_dir" yaml:"cache_dir"`               // holds models--Org--Name
+	LocalFilesOnly bool   `koanf:"local_files_only" yaml:"local_files_only"` // nothing is downloaded
 }
 
 type apiConfig struct {
@@ -94,7 +102,7 @@ func defaultConfig() config {
 			MaxPayload: 16 << 20, MaxPending: 64 << 20, MaxReplays: 8,
 			SilenceHint: 30 * time.Second, WarmupTimeout: 30 * time.Second,
 		},
-		Tokenizer: tokenizerConfig{CacheBytes: 64 << 20},
+		Tokenizer: tokenizerConfig{CacheBytes: 64 << 20, AskEngines: true, SampleEvery: 1000, ProveEvery: 10 * time.Minute},
 		API:       apiConfig{MaxBody: 8 << 20, MaxQueries: 256, DrainTime: time.Second},
 	}
 }
@@ -125,6 +133,10 @@ func (c *config) validate() error {
 	positive("events.max_replays", int64(c.Events.MaxReplays))
 	positive("events.silence_hint", int64(c.Events.SilenceHint))
 	positive("tokenizer.cache_bytes", int64(c.Tokenizer.CacheBytes))
+	positive("tokenizer.prove_every", int64(c.Tokenizer.ProveEvery))
+	if c.Tokenizer.SampleEvery < 0 {
+		bad("tokenizer.sample_every: %d is negative", c.Tokenizer.SampleEvery)
+	}
 	positive("api.max_body", c.API.MaxBody)
 	positive("api.max_queries", int64(c.API.MaxQueries))
 	if c.Events.WarmupTimeout < 0 {
@@ -142,10 +154,8 @@ func (c *config) validate() error {
 		if m.BlockSize < 0 {
 			bad("%s.block_size: %d is negative", key, m.BlockSize)
 		}
-		if m.Tokenizer != "" && m.Tokenizer != noTokenizer {
-			if _, err := os.Stat(filepath.Join(m.Tokenizer, "tokenizer.json")); err != nil {
-				bad("%s.tokenizer: %q is no directory with a tokenizer.json", key, m.Tokenizer)
-			}
+		if err := m.validateTokenizer(); err != nil {
+			bad("%s.tokenizer: %w", key, err)
 		}
 		for _, n := range append([]string{m.Name}, m.Aliases...) {
 			if other, taken := names[n]; taken && n != "" {

@@ -95,18 +95,18 @@ func demo(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error {
 	out := newDemoOutput(stdout, o.format, rec)
 	model := recordedModel(rec)
 	if o.recording == "" {
-		s.tokenizers.r.AddLoader(ctx, model, "built in", func(context.Context, string) (*tokenizer.Parts, error) {
+		s.tokenizers.AddLoader(ctx, model, "built in", func(context.Context, string) (*tokenizer.Parts, error) {
 			files, err := fs.Sub(recordings, "recording/model")
 			if err != nil {
 				return nil, err
 			}
-			return loadTokenizerFrom(files, "the built-in model")
+			return loadTokenizerFrom(files, "the built-in model", time.Now)
 		})
 	}
 	out.begin(s.url(), player)
 	c := &comparison{base: s.url(), rec: rec, player: player, row: out.row}
 	if o.recording == "" { // whose model's tokenizer is here
-		s.tokenizers.r.Wait()
+		s.tokenizers.Wait()
 		c.chats = true
 	}
 	if err := c.run(ctx); err != nil {

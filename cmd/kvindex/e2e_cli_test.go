@@ -315,7 +315,7 @@ func TestE2EChats(t *testing.T) {
 	if a := ask(chat); a.State != "cold" || a.Source != "tokenizer" || a.Tokens < 50 {
 		t.Errorf("a chat: %+v", a)
 	}
-	if a := ask(chat); a.Source != "prefix_cache" {
+	if a := ask(chat); a.Source != "request_cache" {
 		t.Errorf("the chat again: %+v", a)
 	}
 	if a := ask(`{"model":"m","prompt":"Hello there"}`); a.Source != "tokenizer" || a.Tokens == 0 {
@@ -355,7 +355,7 @@ func TestE2ETokenizerCheck(t *testing.T) {
 	go engine.Serve(lis)
 	defer engine.Close()
 	stdout, stderr, code = output(t, nil, "tokenizer", "check", model, "--engine", "http://"+lis.Addr().String())
-	if code != 1 || !strings.Contains(stdout, "DIFFERS from token 0 on") || !strings.Contains(stdout, "0 probes equal") {
+	if code != 1 || !strings.Contains(stdout, "DIFFERS") || !strings.Contains(stdout, "probe 0, token 0 of") || !strings.Contains(stdout, "0 probes equal") {
 		t.Errorf("exit status %d\n%s%s", code, stdout, stderr)
 	}
 	for _, bad := range []string{t.TempDir(), "/does/not/exist"} {

@@ -42,11 +42,14 @@ var importRule = map[string][]string{
 	"tokenizer":        {},
 	"tokenizer/hf":     {"tokenizer"},
 	"tokenizer/bpe":    {"tokenizer"},
+	"tokenizer/hub":    {},
 	"tokenizer/remote": {"tokenizer"},
 
 	"tokenizer/chat":        {"tokenizer", "tokenizer/chat/jinja", "tokenizer/chat/pyjson"},
 	"tokenizer/chat/jinja":  {"tokenizer/chat/pyjson"},
 	"tokenizer/chat/pyjson": {},
+
+	"scripts/bench-tokenizer": {everything},
 
 	"api":        {"indexer", "tokenizer"},
 	"api/client": {},

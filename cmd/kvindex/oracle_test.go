@@ -3,15 +3,16 @@ package main
 import (
 	"bufio"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/kvindex/kvindex/tokenizer"
-	"github.com/kvindex/kvindex/tokenizer/chat"
 	"github.com/kvindex/kvindex/tokenizer/hf"
 )
 
@@ -34,23 +35,18 @@ func TestOracle(t *testing.T) {
 	unknownIDs := map[string]int{"gptoss": 65} // its chats are rendered by harmony, which only engines have
 	for _, name := range []string{"qwen3", "qwen2_5", "llama3_1", "llama3_2", "deepseek_v3", "gemma3", "mistral_nemo", "gptoss"} {
 		t.Run(name, func(t *testing.T) {
-			parts, err := loadTokenizer(t.Context(), testTokenizer(t, name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if parts.CloseOracle != nil {
-				defer parts.CloseOracle()
-			}
-			tok, err := tokenizer.New(parts.JSON, tokenizer.Options{
-				Encoder: parts.Encoder, Cache: tokenizer.NewCache(8 << 20), Before: parts.Before, After: parts.After,
-			})
-			if err != nil {
-				t.Fatal(err)
+			r := tokenizer.NewRegistry(tokenizer.RegistryOptions{Load: loadOnTheOraclesDay, CacheBytes: 8 << 20})
+			t.Cleanup(r.Close)
+			r.Add(t.Context(), name, testTokenizer(t, name))
+			r.Wait()
+			st, _ := r.Status(name)
+			if st.State != tokenizer.Ready {
+				t.Fatal(st.Reason)
 			}
 			identical, unknown, refused, different := 0, 0, 0, 0
 			for _, c := range readOracle(t, name) {
-				ids, err := oracleTokens(tok, parts, c)
-				var invalid *chat.InvalidError
+				ids, err := oracleTokens(t, r, name, c)
+				var invalid *tokenizer.InvalidError
 				switch {
 				case c.Status != 200 && (err != nil || c.Tokens == nil):
 					refused++
@@ -66,7 +62,7 @@ func TestOracle(t *testing.T) {
 					t.Errorf("%s: %d tokens, the engine has %d", c.ID, len(ids), len(c.Tokens))
 				}
 			}
-			t.Logf("%-12s by %-16s identical %3d, unknown %2d, refused by the engine %2d, different %d", name, parts.Engine, identical, unknown, refused, different)
+			t.Logf("%-12s by %-16s identical %3d, unknown %2d, refused by the engine %2d, different %d", name, st.Engine, identical, unknown, refused, different)
 			if unknown > unknownIDs[name] || identical < 30 {
 				t.Errorf("%d identical, %d unknown", identical, unknown)
 			}
@@ -74,35 +70,19 @@ func TestOracle(t *testing.T) {
 	}
 }
 
+// loadOnTheOraclesDay is loadTokenizer with the date that the engine wrote into
+// prompts.
+func loadOnTheOraclesDay(_ context.Context, dir string) (*tokenizer.Parts, error) {
+	return loadTokenizerFrom(os.DirFS(dir), dir, func() time.Time { return time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC) })
+}
+
 // oracleTokens tokenizes a case the way /tokenize does.
-func oracleTokens(tok *tokenizer.Tokenizer, parts *tokenizer.Parts, c oracleCase) ([]uint32, error) {
+func oracleTokens(t *testing.T, r *tokenizer.Registry, model string, c oracleCase) ([]uint32, error) {
+	kind := tokenizer.TokenizePrompt
 	if c.Kind == "chat" {
-		if parts.Renderer == nil {
-			return nil, errors.New(parts.NoChat)
-		}
-		req, err := chat.ParseRequest(c.Request, chat.Tokenize)
-		if err != nil {
-			return nil, err
-		}
-		out, err := parts.Renderer.(renderer).r.Render(req)
-		if err != nil {
-			return nil, err
-		}
-		tokens, err := tok.Encode(out.Text, out.AddSpecial)
-		return tokens.AppendIDs(nil), err
+		kind = tokenizer.TokenizeChat
 	}
-	var req struct {
-		Prompt     json.RawMessage `json:"prompt"`
-		AddSpecial *bool           `json:"add_special_tokens"`
-	}
-	if err := json.Unmarshal(c.Request, &req); err != nil {
-		return nil, err
-	}
-	prompt, err := onePrompt(req.Prompt)
-	if err != nil {
-		return nil, err
-	}
-	tokens, err := tok.Encode(prompt, req.AddSpecial == nil || *req.AddSpecial)
+	tokens, _, err := r.Tokens(t.Context(), model, tokenizer.Request{Kind: kind, Body: c.Request})
 	return tokens.AppendIDs(nil), err
 }
 

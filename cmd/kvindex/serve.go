@@ -21,6 +21,7 @@ import (
 	"github.com/kvindex/kvindex/events/discovery"
 	"github.com/kvindex/kvindex/events/zmqsource"
 	"github.com/kvindex/kvindex/indexer"
+	"github.com/kvindex/kvindex/tokenizer"
 )
 
 func newServeCommand() *cobra.Command {
@@ -92,7 +93,10 @@ type service struct {
 	source     *zmqsource.Source
 	fleet      *events.Fleet
 	static     *discovery.Static
-	tokenizers tokenizers
+	engines    *engines
+	tokenizers *tokenizer.Registry
+	prover     prover
+	reloader   reloader
 	api        *api.Server
 	http       *http.Server
 	lis        net.Listener
@@ -139,7 +143,14 @@ func newService(ctx context.Context, c config, log *slog.Logger) (s *service, er
 	})
 	adapter := newFleetAdapter(s.fleet, &s.config)
 	s.static = &discovery.Static{Fleet: s.fleet, Client: adapter.client, Logger: log}
-	s.tokenizers = newTokenizers(ctx, &s.config, log)
+	if s.engines, err = newEngines(s.fleet, log); err != nil {
+		return nil, err
+	}
+	if s.tokenizers, err = newTokenizers(ctx, &s.config, s.engines, log); err != nil {
+		return nil, err
+	}
+	s.prover = prover{engines: s.engines, registry: s.tokenizers, every: c.Tokenizer.ProveEvery}
+	s.reloader = reloader{registry: s.tokenizers}
 	if s.api, err = api.New(api.Options{
 		Index: s.index, Fleet: adapter, Tokenizers: s.tokenizers, Logger: log, Version: version,
 		Limits:    api.Limits{BodyBytes: c.API.MaxBody, ConcurrentQueries: c.API.MaxQueries},
@@ -181,6 +192,8 @@ func (s *service) start(ctx context.Context) (<-chan error, error) {
 	if err := s.static.Start(ctx, specs); err != nil {
 		return nil, err
 	}
+	s.prover.start(ctx)
+	s.reloader.start(ctx)
 	done := make(chan error, 1)
 	go func() { done <- s.http.Serve(s.lis) }()
 	return done, nil
@@ -189,7 +202,7 @@ func (s *service) start(ctx context.Context) (<-chan error, error) {
 // ready tells /readyz whether the configured instances have been caught up
 // with, or enough time has passed.
 func (s *service) ready() (bool, []string) {
-	awaited := append(s.static.Waiting(), s.tokenizers.loading()...)
+	awaited := append(s.static.Waiting(), loadingTokenizers(s.tokenizers)...)
 	for _, in := range s.fleet.Instances() {
 		if spec := in.Spec(); spec.Source == "static" {
 			if h := in.Health(); h.State == events.Connecting || h.State == events.Replaying {
@@ -223,6 +236,8 @@ func (s *service) close() {
 	if s.stop != nil {
 		s.stop()
 		s.static.Wait()
+		s.prover.wait()
+		s.reloader.wait()
 	}
 	step("streams", s.fleet.Close)
 	step("sockets", func() {
@@ -230,7 +245,8 @@ func (s *service) close() {
 			s.log.Warn("cannot close the ZMQ context", "error", err)
 		}
 	})
-	step("tokenizers", s.tokenizers.r.Wait)
+	step("tokenizers", s.tokenizers.Close)
+	step("engines", s.engines.client.Close)
 	step("index", s.index.Close)
 	s.log.Info("bye", "took", time.Since(begin).Round(time.Millisecond))
 }

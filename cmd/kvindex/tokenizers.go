@@ -8,8 +8,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"time"
 
-	"github.com/kvindex/kvindex/api"
 	"github.com/kvindex/kvindex/tokenizer"
 	"github.com/kvindex/kvindex/tokenizer/bpe"
 	"github.com/kvindex/kvindex/tokenizer/chat"
@@ -21,10 +21,12 @@ import (
 // that knows all of it, else by the engine's own library, which also proves
 // the former.
 func loadTokenizer(_ context.Context, dir string) (*tokenizer.Parts, error) {
-	return loadTokenizerFrom(os.DirFS(dir), dir)
+	return loadTokenizerFrom(os.DirFS(dir), dir, time.Now)
 }
 
-func loadTokenizerFrom(fsys fs.FS, name string) (*tokenizer.Parts, error) {
+// loadTokenizerFrom is loadTokenizer of any file system. now is the time that
+// templates write into prompts.
+func loadTokenizerFrom(fsys fs.FS, name string, now func() time.Time) (*tokenizer.Parts, error) {
 	files, err := readTokenizerFiles(fsys, name)
 	if err != nil {
 		return nil, err
@@ -33,11 +35,36 @@ func loadTokenizerFrom(fsys fs.FS, name string) (*tokenizer.Parts, error) {
 	if err := chooseEncoder(p, files["tokenizer_config.json"]); err != nil {
 		return nil, err
 	}
-	p.Renderer, err = newRenderer(files)
+	model, err := parseModelConfig(files["config.json"])
+	if err != nil {
+		return nil, err
+	}
+	p.MaxLen = max(model.MaxPositions, model.Text.MaxPositions)
+	p.Renderer, err = newRenderer(files, model, now)
 	if err != nil {
 		p.Renderer, p.NoChat = nil, err.Error()
 	}
 	return p, nil
+}
+
+// modelFile is what config.json says that matters here.
+type modelFile struct {
+	Type          string   `json:"model_type"`
+	Architectures []string `json:"architectures"`
+	MaxPositions  int      `json:"max_position_embeddings"`
+	Text          struct { // of models that see too
+		MaxPositions int `json:"max_position_embeddings"`
+	} `json:"text_config"`
+}
+
+func parseModelConfig(b []byte) (m modelFile, err error) {
+	if b == nil {
+		return m, nil
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return m, fmt.Errorf("cannot parse config.json: %w", err)
+	}
+	return m, nil
 }
 
 // tokenizerFiles are what is read of a model's directory. Only the first must
@@ -124,7 +151,7 @@ func equalIDs(a, b []uint32) bool {
 // renderer renders chats with a model's template.
 type renderer struct{ r *chat.Renderer }
 
-func newRenderer(files map[string][]byte) (tokenizer.Renderer, error) {
+func newRenderer(files map[string][]byte, model modelFile, now func() time.Time) (tokenizer.Renderer, error) {
 	config, err := chat.ParseConfig(chat.Files{
 		TokenizerConfig: files["tokenizer_config.json"], ChatTemplateJinja: files["chat_template.jinja"],
 		ChatTemplateJSON: files["chat_template.json"], SpecialTokensMap: files["special_tokens_map.json"],
@@ -132,16 +159,7 @@ func newRenderer(files map[string][]byte) (tokenizer.Renderer, error) {
 	if err != nil {
 		return nil, err
 	}
-	var model struct {
-		Type          string   `json:"model_type"`
-		Architectures []string `json:"architectures"`
-	}
-	if b := files["config.json"]; b != nil {
-		if err := json.Unmarshal(b, &model); err != nil {
-			return nil, fmt.Errorf("cannot parse config.json: %w", err)
-		}
-	}
-	r, err := chat.Compile(config, chat.Options{ModelType: model.Type, Architectures: model.Architectures})
+	r, err := chat.Compile(config, chat.Options{ModelType: model.Type, Architectures: model.Architectures, Now: now})
 	if err != nil {
 		return nil, err
 	}
@@ -149,90 +167,56 @@ func newRenderer(files map[string][]byte) (tokenizer.Renderer, error) {
 }
 
 // Render implements tokenizer.Renderer.
-func (r renderer) Render(body []byte) (string, bool, error) {
-	req, err := chat.ParseRequest(body, chat.ChatCompletions)
+func (r renderer) Render(t tokenizer.Request) (tokenizer.Rendered, error) {
+	kind := chat.ChatCompletions
+	if t.Kind == tokenizer.TokenizeChat {
+		kind = chat.Tokenize
+	}
+	req, err := chat.ParseRequest(t.Body, kind)
 	if err != nil {
-		return "", false, withoutText(err)
+		return tokenizer.Rendered{}, withoutText(err)
 	}
 	out, err := r.r.Render(req)
-	return out.Text, out.AddSpecial, withoutText(err)
+	return tokenizer.Rendered{Text: out.Text, AddSpecial: out.AddSpecial, Dated: out.Dated}, withoutText(err)
 }
 
 // withoutText keeps from callers and logs what a template raised: it may quote
 // messages.
 func withoutText(err error) error {
 	if invalid := (*chat.InvalidError)(nil); errors.As(err, &invalid) {
-		return errors.New("the chat is not valid for the model: its engine answers 400 too")
+		return &tokenizer.InvalidError{Reason: "the chat is not valid for the model: its engine answers 400 too"}
 	}
 	return err
 }
 
-// tokenizers shows a tokenizer.Registry to the API.
-type tokenizers struct{ r *tokenizer.Registry }
-
-func newTokenizers(ctx context.Context, c *config, log *slog.Logger) tokenizers {
-	t := tokenizers{tokenizer.NewRegistry(loadTokenizer, c.Tokenizer.CacheBytes, log)}
-	for _, m := range c.Models {
-		if m.Tokenizer != "" && m.Tokenizer != noTokenizer {
-			t.r.Add(ctx, m.Name, m.Tokenizer)
-		}
-	}
-	return t
-}
-
-// AppendTokens implements api.Tokenizers.
-func (t tokenizers) AppendTokens(dst []uint32, model string, body []byte) (ids []uint32, known int, err error) {
-	var req struct {
-		Messages   json.RawMessage `json:"messages"`
-		Prompt     json.RawMessage `json:"prompt"`
-		AddSpecial *bool           `json:"add_special_tokens"`
-	}
-	if err := json.Unmarshal(body, &req); err != nil {
-		return dst, 0, errors.New("the body is not the JSON of a completions or chat request")
-	}
-	var tokens tokenizer.Tokens
-	if req.Messages != nil {
-		tokens, err = t.r.Chat(model, body)
-	} else {
-		var prompt string
-		if prompt, err = onePrompt(req.Prompt); err != nil {
-			return dst, 0, err
-		}
-		tokens, err = t.r.Text(model, prompt, req.AddSpecial == nil || *req.AddSpecial)
-	}
+// newTokenizers begins to load the tokenizers of all models.
+func newTokenizers(ctx context.Context, c *config, e tokenizer.Engines, log *slog.Logger) (*tokenizer.Registry, error) {
+	h, err := newHub(c.Tokenizer.Hub, log)
 	if err != nil {
-		return dst, 0, err
+		return nil, err
 	}
-	return tokens.AppendIDs(dst), tokens.Cached, nil
+	o := tokenizer.RegistryOptions{
+		Load: hubLoader(h), CacheBytes: c.Tokenizer.CacheBytes, SampleEvery: c.Tokenizer.SampleEvery, Logger: log,
+	}
+	if c.Tokenizer.AskEngines {
+		o.Engines = e
+	}
+	r := tokenizer.NewRegistry(o)
+	for _, m := range c.Models {
+		if m.Tokenizer == noTokenizer {
+			r.Refuse(m.Name, "the configuration says that requests of the model carry token ids (models[].tokenizer: none)")
+		} else if source := m.tokenizerSource(); source != "" {
+			r.Add(ctx, m.Name, source)
+		}
+	}
+	return r, nil
 }
 
-// onePrompt is the text of a prompt: a string, or a list of one.
-func onePrompt(raw json.RawMessage) (string, error) {
-	var s string
-	if json.Unmarshal(raw, &s) == nil {
-		return s, nil
-	}
-	var list []string
-	if json.Unmarshal(raw, &list) == nil && len(list) == 1 {
-		return list[0], nil
-	}
-	return "", errors.New("the prompt is neither a text nor a list of one")
-}
-
-// TokenizerStatus implements api.Tokenizers.
-func (t tokenizers) TokenizerStatus(model string) (api.TokenizerStatus, bool) {
-	st, ok := t.r.Status(model)
-	return api.TokenizerStatus{
-		State: string(st.State), Reason: st.Reason, Source: st.Source, Engine: st.Engine,
-		Proof: st.Proof, Requests: st.Requests, Failures: st.Failures,
-	}, ok
-}
-
-// loading says which tokenizers are not there yet.
-func (t tokenizers) loading() []string {
+// loadingTokenizers says which tokenizers are not there yet.
+func loadingTokenizers(r *tokenizer.Registry) []string {
 	var out []string
-	for _, name := range t.r.Names() {
-		if st, _ := t.r.Status(name); st.State == tokenizer.Loading {
+	for _, name := range r.Names() {
+		if st, _ := r.Status(name); st.State == tokenizer.Loading {
 			out = append(out, "tokenizer of "+name)
 		}
 	}

@@ -39,6 +39,9 @@ type Rendered struct {
 	Text string
 	// AddSpecial is whether the tokenizer shall add its special tokens.
 	AddSpecial bool
+	// Dated is whether the template asked for the time: the same request has
+	// another prompt tomorrow.
+	Dated bool
 }
 
 // Renderer renders the chats of one model.
@@ -167,10 +170,15 @@ func (r *Renderer) Render(req *Request) (Rendered, error) {
 	if err != nil {
 		return Rendered{}, err
 	}
+	dated := false
+	now := func() time.Time {
+		dated = true
+		return r.options.Now()
+	}
 	render := func(messages []pyjson.Value) (string, error) {
 		vars := append(vars, jinja.Var{Name: "messages", Value: pyjson.NewList(messages...)})
 		limits := jinja.Limits{Output: r.options.MaxOutput, Work: r.options.MaxWork}
-		text, err := c.template.Render(vars, limits, r.options.Now)
+		text, err := c.template.Render(vars, limits, now)
 		return text, classify(err)
 	}
 	out := Rendered{AddSpecial: req.addSpecialTokens}
@@ -179,6 +187,7 @@ func (r *Renderer) Render(req *Request) (Rendered, error) {
 	} else {
 		out.Text, err = render(conversation)
 	}
+	out.Dated = dated
 	return out, err
 }
 

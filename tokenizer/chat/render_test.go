@@ -264,6 +264,13 @@ func TestClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(t, "date", render(t, r, Tokenize, `{"messages":[{"role":"user","content":"x"}]}`), "31 Dec 2025")
+	req, err := ParseRequest([]byte(`{"messages":[{"role":"user","content":"x"}]}`), ChatCompletions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := r.Render(req); err != nil || !out.Dated {
+		t.Errorf("%+v, %v: it does not say that the date is in it", out, err)
+	}
 }
 
 func TestConcurrentRenders(t *testing.T) {
