@@ -37,8 +37,10 @@
 //
 // # Bounds
 //
-// Time is linear in the length of the text, but for a logarithmic factor in
-// words of more than 64 bytes (a megabyte of one letter is a word). Memory is
-// some 25 bytes for each byte of the longest word. The cache of words has
-// a fixed number of entries, of at most 64 bytes of text each.
+// Time is linear in the length of the text, whatever its words are: long ones
+// (a megabyte of one letter is a word) are merged part by part. Where parts do
+// not fit together again and again, which takes a vocabulary unlike those in
+// use, a word is merged at once: then there is a logarithmic factor in its
+// length, and it takes some 25 bytes of memory for each of its own. The cache
+// of words has a fixed number of entries, of at most 64 bytes of text each.
 package bpe

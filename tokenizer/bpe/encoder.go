@@ -42,7 +42,7 @@ func (e *Encoder) Name() string { return e.name }
 // Bytes returns about how much memory the encoder holds.
 func (e *Encoder) Bytes() int {
 	n := int(unsafe.Sizeof(*e)) + int(unsafe.Sizeof(*e.cache)) + int(e.cache.bytes.Load())
-	n += 8*len(e.pairs.slots) + 4*(len(e.bytePairs)+len(e.merged))
+	n += 8*(len(e.pairs.slots)+len(e.pairs.filter)) + 4*(len(e.bytePairs)+len(e.merged)) + 2*len(e.lengths)
 	n += len(e.words.slots) * int(unsafe.Sizeof(wordSlot{}))
 	for w := range e.words.long {
 		n += len(w) + 40 // its place in the map
@@ -113,7 +113,7 @@ func (e *Encoder) appendWord(dst []uint32, w string, sc *scanner) []uint32 {
 	if id, ok := e.words.long[w]; ok {
 		dst = append(dst, id)
 	} else {
-		dst = e.appendShort(dst, w)
+		dst = e.appendMedium(dst, w)
 	}
 	e.cache.put(w, hash, dst[n:])
 	return dst
@@ -128,7 +128,7 @@ func (e *Encoder) appendLong(dst []uint32, w string, sc *scanner) []uint32 {
 	if l == nil {
 		l = new(longMerge)
 	}
-	dst = l.append(dst, w, &e.model)
+	dst = l.appendWord(dst, w, &e.model)
 	sc.steps += l.steps
 	l.steps = 0
 	if l.size() <= keptScratch {

@@ -3,6 +3,7 @@ package bpe
 import (
 	"fmt"
 	"hash/maphash"
+	"math"
 )
 
 // load builds the encoder of a model that parse has accepted.
@@ -51,6 +52,7 @@ func load(m *modelConfig, p pattern, nfc bool) (*Encoder, error) {
 		e.merged[rank] = whole
 	}
 	e.tabulate()
+	e.lengths = lengthsOf(m.Vocab, texts)
 	e.words = e.wholeWords(texts, m.IgnoreMerges != nil && *m.IgnoreMerges)
 	return e, nil
 }
@@ -75,4 +77,27 @@ func (e *Encoder) wholeWords(texts map[string]uint32, ignoreMerges bool) *words 
 		ws.set(text, id)
 	}
 	return ws
+}
+
+// lengthsOf returns the lengths of tokens by id, or nil if two have the same.
+func lengthsOf(vocab, texts map[string]uint32) []uint16 {
+	var highest uint32
+	for _, id := range vocab {
+		highest = max(highest, id)
+	}
+	seen := make([]bool, highest+1)
+	for _, id := range vocab {
+		if seen[id] {
+			return nil
+		}
+		seen[id] = true
+	}
+	lengths := make([]uint16, highest+1)
+	for text, id := range texts {
+		if len(text) > math.MaxUint16 {
+			return nil
+		}
+		lengths[id] = uint16(len(text))
+	}
+	return lengths
 }
