@@ -23,13 +23,13 @@ comma := ,
 export GOFLAGS = -buildvcs=false -tags=$(TAGS)
 
 # The packages whose tests run with the race detector: those with state that goroutines share.
-CONCURRENT = /kvindex/((indexer|events|api)(/|$$)|tokenizer$$)
+CONCURRENT = /kvindex/((indexer|events|api)(/|$$)|tokenizer$$|tokenizer/(remote|hub)$$)
 
 LINTER = build/bin/golangci-lint
 
 .PHONY: help
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
 setup: ## install what the build and the tests need; quick when it is all there
@@ -82,9 +82,10 @@ nohf: ## build and test without the tokenizer library (no Rust on the machine)
 	go test -tags nomsgpack,nohf ./tokenizer/hf ./tokenizer/bpe ./tokenizer
 
 .PHONY: race
-race: ## tests of indexer, events and api, with the race detector
+race: ## tests of what goroutines share, with the race detector
 	@pkgs=$$(go list ./...) || exit 1; \
-	go test -race -timeout 20m $$(echo "$$pkgs" | grep -E '$(CONCURRENT)')
+	go test -race -timeout 20m $$(echo "$$pkgs" | grep -E '$(CONCURRENT)') || exit 1; \
+	go test -race -timeout 20m -run CacheShared ./cmd/kvindex
 
 .PHONY: e2e
 e2e: ## tests of the whole binary with engines, routers, Redis and NATS on this machine
@@ -102,6 +103,10 @@ fuzz: ## each fuzz target for FUZZTIME=10s
 .PHONY: bench
 bench: ## benchmarks; BENCH=regexp chooses
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+.PHONY: bench-tokenizer
+bench-tokenizer: setup ## cold speed, later turns of chats, and the path that kvindex replaces; about 3 minutes
+	go run ./scripts/bench-tokenizer
 
 .PHONY: clean
 clean: ## remove build/; the cached library and linter stay

@@ -80,6 +80,7 @@ func noNormalizer(raw json.RawMessage) bool {
 type matcher struct {
 	heads  [256]*head // by the first byte of added tokens
 	single int        // the only such byte, or -1
+	empty  bool       // there is none
 }
 
 // head holds the added tokens that begin with one byte. There can be
@@ -114,12 +115,16 @@ func newMatcher(tokens []addedToken) *matcher {
 	if heads != 1 {
 		m.single = -1
 	}
+	m.empty = heads == 0
 	return m
 }
 
 // next returns the first added token in text at or after from: where it
 // begins and ends, and its id. ok is false if there is none.
 func (m *matcher) next(text string, from int) (start, end int, id uint32, ok bool) {
+	if m.empty {
+		return 0, 0, 0, false
+	}
 	for i := from; i < len(text); i++ {
 		if m.single >= 0 { // most vocabularies: every added token begins with '<'
 			j := strings.IndexByte(text[i:], byte(m.single))

@@ -125,7 +125,6 @@ func (c *Cache) get(k key, check uint64) *node {
 // put adds n under k, unless another goroutine was faster: then that one's
 // node is returned.
 func (c *Cache) put(k key, n *node) *node {
-	n.used.Store(c.tick.Add(1))
 	s := c.shard(k)
 	s.mu.Lock()
 	old := s.nodes[k]
@@ -144,12 +143,15 @@ func (c *Cache) put(k key, n *node) *node {
 	return n
 }
 
-// touch marks the chain that ends with n as used: beginnings are never older
-// than what follows them, so that they are evicted last.
-func (c *Cache) touch(n *node) {
-	t := c.tick.Add(1)
+// now returns a tick of the cache's clock, one a text: what is touched or put
+// for a text has the same, so that a beginning is never evicted before what
+// follows it.
+func (c *Cache) now() int64 { return c.tick.Add(1) }
+
+// touch marks the chain that ends with n as used now.
+func (c *Cache) touch(n *node, now int64) {
 	for ; n != nil; n = n.parent {
-		n.used.Store(t)
+		n.used.Store(now)
 	}
 }
 

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"errors"
 	"maps"
 	"strings"
 	"sync"
@@ -74,7 +75,7 @@ type model struct {
 	mu       sync.RWMutex
 	status   Status // without the counters
 	tok      *Tokenizer
-	renderer Renderer
+	renderer Renderer // with an error of its own where there is none
 	proofs   map[string]EngineProof
 
 	requests                  [4]atomic.Uint64 // by index of sources
@@ -128,6 +129,9 @@ func (m *model) ready(tok *Tokenizer, p *Parts, proof string) (old *Tokenizer) {
 	defer m.mu.Unlock()
 	old = m.tok
 	m.tok, m.renderer, m.proofs = tok, p.Renderer, nil
+	if p.Renderer == nil {
+		m.renderer = noRenderer{errors.New("chats of the model cannot be rendered here: " + p.NoChat)}
+	}
 	m.status = Status{State: Ready, Source: m.source, Engine: p.Engine, Proof: proof, MaxLen: p.MaxLen}
 	if p.Source != "" {
 		m.status.Source = p.Source
@@ -145,6 +149,12 @@ func (m *model) ready(tok *Tokenizer, p *Parts, proof string) (old *Tokenizer) {
 	m.status.Reason = strings.Join(limits, "; ")
 	return old
 }
+
+// noRenderer says why chats cannot be rendered.
+type noRenderer struct{ err error }
+
+// Render implements Renderer.
+func (n noRenderer) Render(Request) (Rendered, error) { return Rendered{}, n.err }
 
 // local returns the tokenizer if it may be used, else why not.
 func (m *model) local() (*Tokenizer, Renderer, string) {

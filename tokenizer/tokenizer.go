@@ -92,8 +92,9 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) (Tokens, error) {
 		}
 	}
 	out := Tokens{last: last}
+	now := t.cache.now()
 	if last != nil {
-		t.cache.touch(last)
+		t.cache.touch(last, now)
 		out.Cached = last.count
 	}
 	for i := known; i < len(list); i++ {
@@ -102,6 +103,7 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) (Tokens, error) {
 			return Tokens{}, err
 		}
 		n.check = list[i].check
+		n.used.Store(now)
 		last = t.cache.put(list[i].key, n)
 	}
 	out.last = last
@@ -197,8 +199,9 @@ type segment struct {
 }
 
 // split finds the boundaries of text: the ends of added tokens, and safe cuts
-// in long stretches without any. It depends on nothing behind a boundary, so
-// that a longer text has the same boundaries at its beginning.
+// in long stretches without any. A longer text has the same boundaries at its
+// beginning, but for a cut that white space reaching to the end has moved:
+// that costs a miss.
 func (t *Tokenizer) split(dst []segment, text string) []segment {
 	start := 0
 	emit := func(end int) {

@@ -70,9 +70,6 @@ func render(renderer Renderer, req Request) (Rendered, error) {
 	if !req.Kind.Chat() {
 		return req.prompt()
 	}
-	if renderer == nil {
-		return Rendered{}, errors.New("chats of the model cannot be rendered here")
-	}
 	return renderer.Render(req)
 }
 

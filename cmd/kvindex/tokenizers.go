@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"time"
+	"unicode/utf8"
 
 	"github.com/kvindex/kvindex/tokenizer"
 	"github.com/kvindex/kvindex/tokenizer/bpe"
@@ -27,7 +28,7 @@ func loadTokenizer(_ context.Context, dir string) (*tokenizer.Parts, error) {
 // loadTokenizerFrom is loadTokenizer of any file system. now is the time that
 // templates write into prompts.
 func loadTokenizerFrom(fsys fs.FS, name string, now func() time.Time) (*tokenizer.Parts, error) {
-	files, err := readTokenizerFiles(fsys, name)
+	files, noChat, err := readTokenizerFiles(fsys, name)
 	if err != nil {
 		return nil, err
 	}
@@ -36,14 +37,13 @@ func loadTokenizerFrom(fsys fs.FS, name string, now func() time.Time) (*tokenize
 		return nil, err
 	}
 	model, err := parseModelConfig(files["config.json"])
-	if err != nil {
-		return nil, err
+	if noChat = errors.Join(noChat, err); noChat == nil {
+		p.Renderer, noChat = newRenderer(files, model, now)
+	}
+	if noChat != nil {
+		p.Renderer, p.NoChat = nil, noChat.Error()
 	}
 	p.MaxLen = max(model.MaxPositions, model.Text.MaxPositions)
-	p.Renderer, err = newRenderer(files, model, now)
-	if err != nil {
-		p.Renderer, p.NoChat = nil, err.Error()
-	}
 	return p, nil
 }
 
@@ -73,22 +73,32 @@ var tokenizerFiles = [...]string{
 	"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json", "special_tokens_map.json", "config.json",
 }
 
-func readTokenizerFiles(fsys fs.FS, dir string) (map[string][]byte, error) {
-	files := map[string][]byte{}
+// readTokenizerFiles reads the files of a model. noChat is what is wrong with
+// one that only chats need.
+func readTokenizerFiles(fsys fs.FS, dir string) (files map[string][]byte, noChat, err error) {
+	files = map[string][]byte{}
 	for _, name := range tokenizerFiles {
 		b, err := fs.ReadFile(fsys, name)
-		if errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			continue
+		case err == nil && utf8.Valid(b):
+			files[name] = b
+			continue
+		case err == nil:
+			err = fmt.Errorf("%s is not UTF-8", name)
+		default:
+			err = fmt.Errorf("cannot read the tokenizer: %w", err)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("cannot read the tokenizer: %w", err)
+		if name == "tokenizer.json" {
+			return nil, nil, err
 		}
-		files[name] = b
+		noChat = errors.Join(noChat, err)
 	}
 	if files["tokenizer.json"] == nil {
-		return nil, fmt.Errorf("%s holds no tokenizer.json", dir)
+		return nil, nil, fmt.Errorf("%s holds no tokenizer.json", dir)
 	}
-	return files, nil
+	return files, noChat, nil
 }
 
 // chooseEncoder sets p's encoder, its oracle and its special tokens.
