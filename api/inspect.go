@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -79,21 +78,18 @@ func (s *Server) handleModels(c *gin.Context) error {
 		Models []modelJSON `json:"models"`
 	}{list}
 	return s.show(c, http.StatusOK, v, func(t *table) {
-		t.head("MODEL", "INSTANCES", "LIVE", "BLOCK", "UNIQUE BLOCKS", "TOKENIZER")
+		t.head("MODEL", "INSTANCES", "LIVE", "BLOCK", "UNIQUE BLOCKS", "TOKENIZER", "CACHE HITS", "PROVED WITH", "REASON")
 		for _, m := range list {
-			tokenizer := "none"
-			if m.Tokenizer != nil {
-				tokenizer = strings.TrimSpace(string(m.Tokenizer.State) + " " + m.Tokenizer.Engine)
-			}
+			tokenizer, hits, proved, reason := m.Tokenizer.columns()
 			if len(m.Tables) == 0 {
-				t.row(m.Model, m.Instances, m.Live, "", 0, tokenizer)
+				t.row(m.Model, m.Instances, m.Live, "", 0, tokenizer, hits, proved, reason)
 			}
 			for _, tab := range m.Tables {
 				size := strconv.Itoa(tab.BlockSize)
 				if tab.Bigram {
 					size += " bigrams"
 				}
-				t.row(m.Model, m.Instances, m.Live, size, tab.Blocks, tokenizer)
+				t.row(m.Model, m.Instances, m.Live, size, tab.Blocks, tokenizer, hits, proved, reason)
 			}
 		}
 	})

@@ -13,7 +13,7 @@ type tokenizerCollector struct {
 	s *Server
 
 	state, requests, unknown, tokens, samples, mismatches, witnessed *prometheus.Desc
-	cacheBytes, cacheNodes, evicted                                  *prometheus.Desc
+	bytes, cacheBytes, cacheNodes, evicted                           *prometheus.Desc
 }
 
 func newTokenizerCollector(s *Server) *tokenizerCollector {
@@ -29,6 +29,7 @@ func newTokenizerCollector(s *Server) *tokenizerCollector {
 		samples:    desc("samples_total", "Requests that an instance of the model was asked about too, by result.", "model", "result"),
 		mismatches: desc("mismatch_total", "Times that a tokenizer gave other ids than its library or an instance, by stage.", "model", "stage"),
 		witnessed:  desc("witnessed_total", "Sampled prompts that nobody held whole when they were asked for, by whether an instance stored them within half a minute.", "model", "result"),
+		bytes:      desc("bytes", "Memory of a model's tokenizer, beside the cache.", "model"),
 		cacheBytes: desc("cache_bytes", "Memory of the prefix cache."),
 		cacheNodes: desc("cache_nodes", "Stretches of text that the prefix cache remembers."),
 		evicted:    desc("cache_evictions_total", "Stretches of text that the prefix cache has dropped for lack of room."),
@@ -38,7 +39,7 @@ func newTokenizerCollector(s *Server) *tokenizerCollector {
 // Describe sends what Collect may send.
 func (c *tokenizerCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.state, c.requests, c.unknown, c.tokens, c.samples, c.mismatches, c.witnessed, c.cacheBytes, c.cacheNodes, c.evicted,
+		c.state, c.requests, c.unknown, c.tokens, c.samples, c.mismatches, c.witnessed, c.bytes, c.cacheBytes, c.cacheNodes, c.evicted,
 	} {
 		ch <- d
 	}
@@ -68,6 +69,7 @@ func (c *tokenizerCollector) Collect(ch chan<- prometheus.Metric) {
 		for _, s := range tokenizer.States() {
 			gauge(c.state, one(st.State == s), model, string(s))
 		}
+		gauge(c.bytes, float64(st.Bytes), model)
 		for source, n := range st.Requests {
 			counter(c.requests, n, model, string(source))
 		}

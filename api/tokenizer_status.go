@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -20,6 +22,7 @@ type tokenizerJSON struct {
 	Engine  string                           `json:"engine,omitzero"` // what computes, such as bpe/qwen2 or hf
 	Proof   string                           `json:"proof,omitzero"`  // what showed that it is exact
 	MaxLen  int                              `json:"max_model_len,omitzero"`
+	Bytes   int                              `json:"bytes,omitzero"` // memory of what computes, beside the cache
 	Engines map[string]tokenizer.EngineProof `json:"engines,omitzero"`
 
 	Requests   map[tokenizer.Source]uint64 `json:"requests"`       // answered, by where the tokens came from
@@ -37,7 +40,7 @@ func (s *Server) tokenizerOf(model string) *tokenizerJSON {
 		return nil
 	}
 	j := &tokenizerJSON{
-		State: st.State, Reason: st.Reason, Source: st.Source, Engine: st.Engine, Proof: st.Proof, MaxLen: st.MaxLen,
+		State: st.State, Reason: st.Reason, Source: st.Source, Engine: st.Engine, Proof: st.Proof, MaxLen: st.MaxLen, Bytes: st.Bytes,
 		Engines: st.Engines, Requests: st.Requests, Unknown: st.Unknown, Samples: st.Samples, Mismatches: st.Mismatches,
 		Witnessed: s.witness.of(model, time.Now()),
 	}
@@ -46,6 +49,26 @@ func (s *Server) tokenizerOf(model string) *tokenizerJSON {
 		j.HitRate = &rate
 	}
 	return j
+}
+
+// columns are what a table of models says of the tokenizer.
+func (j *tokenizerJSON) columns() (state, hits, proved, reason string) {
+	if j == nil {
+		return "none", "", "", ""
+	}
+	if j.HitRate != nil {
+		hits = strconv.FormatFloat(100**j.HitRate, 'f', 1, 64) + "%"
+	}
+	n := 0
+	for _, p := range j.Engines {
+		if p.Equal > 0 && p.Differs == "" {
+			n++
+		}
+	}
+	if len(j.Engines) > 0 {
+		proved = strconv.Itoa(n) + " of " + strconv.Itoa(len(j.Engines))
+	}
+	return strings.TrimSpace(string(j.State) + " " + j.Engine), hits, proved, j.Reason
 }
 
 // handleReload answers POST /v1/tokenizers/reload {"model": NAME}: the model's

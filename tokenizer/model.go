@@ -47,6 +47,7 @@ type Status struct {
 	Engine  string // what computes: "bpe/qwen2", "hf"
 	Proof   string // what showed that it is exact
 	MaxLen  int    // longest prompt in tokens, 0: unknown
+	Bytes   int    // memory of what computes, 0: unknown
 	Engines map[string]EngineProof
 
 	Requests   map[Source]uint64 // answered, by where the tokens came from
@@ -94,9 +95,14 @@ func stages() [3]Stage { return [...]Stage{StageLoad, StageContact, StageSample}
 // snapshot returns the status with its counters.
 func (m *model) snapshot() Status {
 	m.mu.RLock()
-	st := m.status
+	st, tok := m.status, m.tok
 	st.Engines = maps.Clone(m.proofs)
 	m.mu.RUnlock()
+	if tok != nil {
+		if s, ok := tok.enc.(sizer); ok {
+			st.Bytes = s.Bytes()
+		}
+	}
 	st.Requests, st.Samples, st.Mismatches = map[Source]uint64{}, map[string]uint64{}, map[Stage]uint64{}
 	for i, s := range sources() {
 		st.Requests[s] = m.requests[i].Load()

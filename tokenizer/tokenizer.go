@@ -18,6 +18,9 @@ type cutter interface {
 	SafeCut(text string, at int) int
 }
 
+// sizer is an Encoder that knows what memory it takes, in bytes.
+type sizer interface{ Bytes() int }
+
 // Tokenizer tokenizes for one model, remembering what it has seen. It is safe
 // for concurrent use.
 type Tokenizer struct {
