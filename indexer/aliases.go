@@ -42,11 +42,19 @@ func (h *Holder) aliasOf(ref nameRef) alias {
 
 // bury keeps the name of a block that h no longer holds for a while.
 func (h *Holder) bury(e EngineHash, p place) {
-	h.late.put(lateName{name: e, seq: p.seq, before: p.before, pos: p.pos, scope: p.scope}, h.table.mem)
+	h.putLate(lateName{name: e, seq: p.seq, before: p.before, pos: p.pos, scope: p.scope})
 }
 
 // buryUnseen keeps the name of a block that h has not stored.
-func (h *Holder) buryUnseen(e EngineHash) { h.late.put(lateName{name: e, unseen: true}, h.table.mem) }
+func (h *Holder) buryUnseen(e EngineHash) { h.putLate(lateName{name: e, unseen: true}) }
+
+func (h *Holder) putLate(n lateName) {
+	held := h.parked.Load()
+	for t := range h.held {
+		held += h.held[t].Load()
+	}
+	h.late.put(n, held, h.table.mem)
+}
 
 // take takes one copy in tier t of the block that e names, or, where e is
 // ambiguous, all copies of all blocks that it names: it is not known which of
@@ -101,12 +109,12 @@ func (t *Table) near(ref nameRef, e EngineHash) nameRef {
 	if ref == 0 || ref&recordFlag != 0 {
 		return 0
 	}
-	c, k := t.arena.at(uint32(ref))
-	o := k & (slabSize - 1)
-	used, many := c.used[k>>slabBits], c.many[k>>slabBits]
-	if ok := used &^ many; o > 0 && ok>>(o-1)&1 != 0 && c.name[k-1] == e {
+	s, o := t.arena.at(uint32(ref))
+	only := s.used &^ s.many
+	switch {
+	case o > 0 && only>>(o-1)&1 != 0 && s.name[o-1] == e:
 		return ref - 1
-	} else if o+1 < slabSize && ok>>(o+1)&1 != 0 && c.name[k+1] == e {
+	case o+1 < slabSize && only>>(o+1)&1 != 0 && s.name[o+1] == e:
 		return ref + 1
 	}
 	return 0

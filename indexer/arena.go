@@ -12,41 +12,40 @@ import (
 const (
 	slabBits   = 5
 	slabSize   = 1 << slabBits
-	chunkBits  = 12
-	chunkSize  = 1 << chunkBits
-	chunkSlabs = chunkSize / slabSize
+	chunkBits  = 7 // slabs in a chunk
+	chunkSlabs = 1 << chunkBits
 )
 
-// chunk is memory for 128 slabs, with an array for each thing that is to be
-// known of an entry: a match reads only what it needs, in order. It has no
-// pointers.
-type chunk struct {
+// slab is 32 entries, with an array for each thing that is to be known of them:
+// a match reads only what it needs, in order. It has no pointers.
+type slab struct {
 	// Readers see these. They are written with atomics, by one writer at a time.
 
-	// runs has the links of a slab in its lower half: bit i says that entry
-	// i-1 is the parent of entry i. The upper half counts changes: a reader that
-	// finds the word as it was knows that no entry of the slab was freed
-	// meanwhile.
-	runs [chunkSlabs]uint64
-	next [chunkSlabs]uint32 // a hint: the id at which a chain goes on that leaves the slab
-	sets [chunkSize]uint32  // who holds the block
-	keys [chunkSize]SeqHash // 0: no entry
-	_    [0]struct{}        // what follows is the writer's
-	name [chunkSize]EngineHash
-	head [chunkSize]uint32  // where the place of an entry is that is not linked
-	used [chunkSlabs]uint32 // bit for each entry
-	many [chunkSlabs]uint32 // bit for each entry that has records of names
+	// runs has the links in its lower half: bit i says that entry i-1 is the
+	// parent of entry i. The upper half counts changes: a reader that finds the
+	// word as it was knows that no entry of the slab was freed meanwhile.
+	runs uint64
+	next uint32            // a hint: the id at which a chain goes on that leaves the slab
+	_    uint32            //
+	sets [slabSize]uint32  // who holds the block
+	keys [slabSize]SeqHash // 0: no entry
+
+	// The rest is the writer's.
+	used uint32 // bit for each entry
+	many uint32 // bit for each entry that has records of names
+	name [slabSize]EngineHash
+	head [slabSize]uint32 // where the place of an entry is that is not linked
 }
+
+type chunk [chunkSlabs]slab
 
 const (
 	chunkBytes = int64(unsafe.Sizeof(chunk{}))
-	headBytes  = int64(unsafe.Sizeof(place{}))
+	slabChange = 1 << 32 // in a word of runs
 
-	// regionChunks bounds how many chunks are made at once. Larger regions can
-	// be in huge pages.
-	regionChunks = 32
-	maxChunks    = int(recordFlag) / chunkSize
-	slabChange   = 1 << 32 // in a word of runs
+	// regionChunks bounds how many chunks are made at once.
+	regionChunks = 64
+	maxChunks    = int(recordFlag) / (chunkSlabs * slabSize)
 )
 
 // place is where a block stands in its prompt.
@@ -60,7 +59,7 @@ type place struct {
 
 // arena is the entries of a table: one for each block that somebody holds.
 //
-// Readers load the directory of chunks, and of a chunk what is marked as theirs.
+// Readers load the directory of chunks, and of a slab what is marked as theirs.
 // They check an entry's key before they believe the rest, and the slab's word
 // of runs before and after. All methods are the writer's but chunks.
 type arena struct {
@@ -83,54 +82,60 @@ func (a *arena) chunks() []*chunk {
 	return nil
 }
 
-func (a *arena) at(id uint32) (c *chunk, k uint32) { return a.all[id>>chunkBits], id & (chunkSize - 1) }
+// slabOf returns the slab of an id, which is in the directory.
+func slabOf(dir []*chunk, id uint32) *slab {
+	return &dir[id>>(slabBits+chunkBits)][id>>slabBits&(chunkSlabs-1)]
+}
+
+// at returns the slab of an id, and where in it the entry is.
+func (a *arena) at(id uint32) (s *slab, o uint32) { return slabOf(a.all, id), id & (slabSize - 1) }
+
+// slab returns a slab by its number.
+func (a *arena) slab(n uint32) *slab { return slabOf(a.all, n<<slabBits) }
 
 func (a *arena) key(id uint32) SeqHash {
-	c, k := a.at(id)
-	return c.keys[k]
+	s, o := a.at(id)
+	return s.keys[o]
 }
 
 func (a *arena) set(id uint32) uint32 {
-	c, k := a.at(id)
-	return c.sets[k]
+	s, o := a.at(id)
+	return s.sets[o]
 }
 
 func (a *arena) setSet(id, set uint32) {
-	c, k := a.at(id)
-	atomic.StoreUint32(&c.sets[k], set)
+	s, o := a.at(id)
+	atomic.StoreUint32(&s.sets[o], set)
 }
 
 func (a *arena) isUsed(id uint32) bool {
-	c, k := a.at(id)
-	return c.used[k>>slabBits]>>(k&(slabSize-1))&1 != 0
+	s, o := a.at(id)
+	return s.used>>o&1 != 0
 }
 
 func (a *arena) hasMany(id uint32) bool {
-	c, k := a.at(id)
-	return c.many[k>>slabBits]>>(k&(slabSize-1))&1 != 0
+	s, o := a.at(id)
+	return s.many>>o&1 != 0
 }
 
-// isLinked reports whether the parent of id is id-1.
-func (a *arena) isLinked(id uint32) bool {
-	c, k := a.at(id)
-	return c.runs[k>>slabBits]>>(k&(slabSize-1))&1 != 0
+func (a *arena) setMany(id uint32) {
+	s, o := a.at(id)
+	s.many |= 1 << o
 }
 
-// follows returns the id after id, if that is an entry whose parent is id.
-func (a *arena) follows(id uint32) (uint32, bool) {
-	next := id + 1
-	return next, next&(slabSize-1) != 0 && a.isLinked(next)
+func (a *arena) name(id uint32) EngineHash {
+	s, o := a.at(id)
+	return s.name[o]
 }
 
 // place returns where the block of id stands.
 func (a *arena) place(id uint32) place {
-	c, k := a.at(id)
-	o := k & (slabSize - 1)
-	back := uint32(bits.LeadingZeros32(^(uint32(c.runs[k>>slabBits]) << (slabSize - 1 - o))))
-	p := *a.heads.at(c.head[k-back])
-	p.seq = c.keys[k]
+	s, o := a.at(id)
+	back := uint32(bits.LeadingZeros32(^(uint32(s.runs) << (slabSize - 1 - o))))
+	p := *a.heads.at(s.head[o-back])
+	p.seq = s.keys[o]
 	if back > 0 {
-		p.parent, p.before = c.keys[k-1], c.name[k-1]
+		p.parent, p.before = s.keys[o-1], s.name[o-1]
 		p.pos += back
 	}
 	return p
@@ -138,11 +143,11 @@ func (a *arena) place(id uint32) place {
 
 // before returns the name of the parent of id.
 func (a *arena) before(id uint32) EngineHash {
-	c, k := a.at(id)
-	if a.isLinked(id) {
-		return c.name[k-1]
+	s, o := a.at(id)
+	if s.runs>>o&1 != 0 {
+		return s.name[o-1]
 	}
-	return a.heads.at(c.head[k]).before
+	return a.heads.at(s.head[o]).before
 }
 
 // room finds a free id: after the entry that is given, if that is some, else
@@ -161,7 +166,7 @@ func (a *arena) room(after uint32, want int) uint32 {
 	if n := len(a.empty); n > 0 {
 		return a.empty[n-1] << slabBits
 	}
-	if int(a.slabs)>>(chunkBits-slabBits) == len(a.all) && !a.grow() {
+	if int(a.slabs)>>chunkBits == len(a.all) && !a.grow() {
 		return a.gap(want)
 	}
 	return max(a.slabs, 1) << slabBits
@@ -176,8 +181,7 @@ func (a *arena) gap(want int) uint32 {
 		if a.hand++; a.hand >= a.slabs {
 			a.hand = 1
 		}
-		c, k := a.at(a.hand << slabBits)
-		used := c.used[k>>slabBits]
+		used := a.slab(a.hand).used
 		if used == 0 {
 			continue // it is among the empty, or slab 0
 		}
@@ -209,10 +213,8 @@ func (a *arena) grow() bool {
 			return false
 		}
 	}
-	region := make([]chunk, n)
-	adviseHuge(unsafe.Pointer(&region[0]), uintptr(n)*unsafe.Sizeof(region[0]))
-	for i := range region {
-		a.all = append(a.all, &region[i])
+	for _, c := range newChunks(n) {
+		a.all = append(a.all, c)
 	}
 	dir := a.all
 	a.dir.Store(&dir)
@@ -222,84 +224,77 @@ func (a *arena) grow() bool {
 
 // put makes an entry for a block at an id that room returned. The set comes
 // first and the key then, so that whoever sees the key sees the set.
-func (a *arena) put(id, set uint32, p place, e EngineHash) {
-	c, k := a.at(id)
-	s, o := k>>slabBits, k&(slabSize-1)
+func (a *arena) put(id, set uint32, p *place, e EngineHash) {
+	s, o := a.at(id)
 	switch n := len(a.empty); {
-	case c.used[s] != 0:
+	case s.used != 0:
 	case n > 0 && a.empty[n-1] == id>>slabBits:
 		a.empty = a.empty[:n-1]
 	default:
 		a.slabs++
 	}
 	a.count++
-	c.used[s] |= 1 << o
-	c.name[k] = e
-	atomic.StoreUint32(&c.sets[k], set)
-	atomic.StoreUint64((*uint64)(&c.keys[k]), uint64(p.seq))
+	s.used |= 1 << o
+	s.name[o] = e
+	atomic.StoreUint32(&s.sets[o], set)
+	atomic.StoreUint64((*uint64)(&s.keys[o]), uint64(p.seq))
 
-	runs := c.runs[s]
-	if o > 0 && p.pos > 0 && c.used[s]>>(o-1)&1 != 0 && c.keys[k-1] == p.parent && c.name[k-1] == p.before {
+	runs := s.runs
+	if o > 0 && p.pos > 0 && s.used>>(o-1)&1 != 0 && s.keys[o-1] == p.parent && s.name[o-1] == p.before {
 		runs |= 1 << o
 	} else {
-		c.head[k] = a.heads.add(a.mem, p)
+		s.head[o] = a.heads.add(a.mem, *p)
 	}
-	if o+1 < slabSize && c.used[s]>>(o+1)&1 != 0 {
-		if h := a.heads.at(c.head[k+1]); h.pos > 0 && h.parent == p.seq && h.before == e {
-			a.heads.drop(c.head[k+1])
+	if o+1 < slabSize && s.used>>(o+1)&1 != 0 {
+		if h := a.heads.at(s.head[o+1]); h.pos > 0 && h.parent == p.seq && h.before == e {
+			a.heads.drop(s.head[o+1])
 			runs |= 1 << (o + 1)
 		}
 	}
-	if runs != c.runs[s] {
-		atomic.StoreUint64(&c.runs[s], runs+slabChange)
+	if runs != s.runs {
+		atomic.StoreUint64(&s.runs, runs+slabChange)
 	}
 }
 
 // free makes id no entry. The slab's word changes before and after the key
 // does: a reader that had seen the one sees the other.
 func (a *arena) free(id uint32) {
-	c, k := a.at(id)
-	s, o := k>>slabBits, k&(slabSize-1)
-	runs := c.runs[s]
+	s, o := a.at(id)
+	runs := s.runs
 	if o+1 < slabSize && runs>>(o+1)&1 != 0 {
 		p := a.place(id)
-		c.head[k+1] = a.heads.add(a.mem, place{parent: p.seq, before: c.name[k], pos: p.pos + 1, scope: p.scope})
+		s.head[o+1] = a.heads.add(a.mem, place{parent: p.seq, before: s.name[o], pos: p.pos + 1, scope: p.scope})
 		runs &^= 1 << (o + 1)
 	}
 	if runs>>o&1 == 0 {
-		a.heads.drop(c.head[k])
+		a.heads.drop(s.head[o])
 	}
 	runs &^= 1 << o
-	atomic.StoreUint64(&c.runs[s], runs+slabChange)
-	atomic.StoreUint64((*uint64)(&c.keys[k]), 0)
-	atomic.StoreUint64(&c.runs[s], runs+2*slabChange)
+	atomic.StoreUint64(&s.runs, runs+slabChange)
+	atomic.StoreUint64((*uint64)(&s.keys[o]), 0)
+	atomic.StoreUint64(&s.runs, runs+2*slabChange)
 
 	a.count--
-	c.many[s] &^= 1 << o
-	if c.used[s] &^= 1 << o; c.used[s] == 0 {
+	s.many &^= 1 << o
+	if s.used &^= 1 << o; s.used == 0 {
 		a.empty = append(a.empty, id>>slabBits)
-		atomic.StoreUint32(&c.next[s], 0)
+		atomic.StoreUint32(&s.next, 0)
 	}
 }
 
 // hint notes that after the entry id a chain goes on at next.
 func (a *arena) hint(id, next uint32) {
-	c, k := a.at(id)
-	s := k >> slabBits
-	if old := c.next[s]; old != next && (old == 0 || k&(slabSize-1) == slabSize-1) {
-		atomic.StoreUint32(&c.next[s], next)
+	s, o := a.at(id)
+	if old := s.next; old != next && (old == 0 || o == slabSize-1) {
+		atomic.StoreUint32(&s.next, next)
 	}
 }
 
-// each calls f for the entries of a chunk's worth of slabs, from the given one
-// on, and returns the slab after them; 0 when there are no more.
-func (a *arena) each(slab uint32, slabs int, f func(id uint32)) uint32 {
-	for range slabs {
-		if slab >= a.slabs {
-			return 0
-		}
-		c, k := a.at(slab << slabBits)
-		for used := c.used[k>>slabBits]; used != 0; used &= used - 1 {
+// each calls f for the entries of n slabs, from the given one on, and returns
+// the slab after them; 0 when there are no more.
+func (a *arena) each(slab uint32, n int, f func(id uint32)) uint32 {
+	for ; n > 0 && slab < a.slabs; n-- {
+		for used := a.slab(slab).used; used != 0; used &= used - 1 {
 			f(slab<<slabBits + uint32(bits.TrailingZeros32(used)))
 		}
 		slab++

@@ -15,7 +15,7 @@ func (t *Table) find(seq SeqHash) uint32 {
 	}
 	dir := t.arena.chunks()
 	for ; id != 0; id = p.next() {
-		if SeqHash(atomic.LoadUint64((*uint64)(&dir[id>>chunkBits].keys[id&(chunkSize-1)]))) == seq {
+		if atomic.LoadUint64((*uint64)(&slabOf(dir, id).keys[id&(slabSize-1)])) == uint64(seq) {
 			return id
 		}
 	}
@@ -45,10 +45,16 @@ const (
 	noKey            // its sequence hash is 0, which is none
 )
 
+// hint is what helps to find or make an entry.
+type hint struct {
+	after uint32 // the entry of the block before, if that is known
+	want  int    // how many blocks may follow, this one included
+	fresh bool   // the name has no ref
+}
+
 // admit makes an entry for the block at p, under the name e, with the given
-// set. It is meant to come after another entry, if that is some, and to be
-// followed by want-1 others.
-func (t *Table) admit(p *place, e EngineHash, set uint32, after uint32, want int) (uint32, refusal) {
+// set.
+func (t *Table) admit(p *place, e EngineHash, set uint32, h hint) (uint32, refusal) {
 	if p.seq == 0 {
 		return 0, noKey
 	}
@@ -57,16 +63,16 @@ func (t *Table) admit(p *place, e EngineHash, set uint32, after uint32, want int
 	}
 	id := uint32(0)
 	if t.index.room(uint64(p.seq)) && t.names.index.room(uint64(e)) {
-		id = t.arena.room(after, want)
+		id = t.arena.room(h.after, h.want)
 	}
 	if id == 0 {
 		t.mem.unblock()
 		return 0, noBytes
 	}
 	t.sets.count(set, 1, 0, 0)
-	t.arena.put(id, set, *p, e)
+	t.arena.put(id, set, p, e)
 	t.index.put(uint64(p.seq), id)
-	t.addName(e, nameRef(id))
+	t.addName(e, nameRef(id), h.fresh)
 	return id, admitted
 }
 

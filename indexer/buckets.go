@@ -107,6 +107,15 @@ func (p *probe) next() uint32 {
 	}
 }
 
+// touch has the bucket of a hash on its way from memory. What several touches
+// fetch comes at once; look-ups one after another would wait for each.
+func (x *buckets) touch(hash uint64) {
+	h := mix(hash)
+	if s := x.segments[h>>(64-segmentBits)].Load(); s != nil {
+		atomic.LoadUint32(&s.b[s.home(tagOf(h))].tags[0])
+	}
+}
+
 // room makes room for one more id. It is false if there is no memory for it.
 func (x *buckets) room(hash uint64) bool {
 	at := &x.segments[mix(hash)>>(64-segmentBits)]
@@ -121,12 +130,12 @@ func (x *buckets) room(hash uint64) bool {
 	n := len(s.b)
 	switch {
 	case (s.count+1)*100 > n*bucketSize*fullAt && s.count >= bucketSize-1:
-		more := n/2 + 1
+		more := n/4 + 1
 		if !x.mem.try(int64(more) * bucketBytes) {
 			return s.count+1 < n*bucketSize*95/100
 		}
 		at.Store(s.rebuilt(n + more))
-	case n > 8 && s.marks*5 > n*3:
+	case n > 8 && s.marks*100 > n*45:
 		// Marks piled up, by churn: a look-up in vain would go on and on.
 		at.Store(s.rebuilt(n))
 	}

@@ -150,7 +150,7 @@ func (h *Holder) locate(t Tier, e EngineHash) bool {
 		return false
 	}
 	p, ok := h.placeOf(a)
-	return ok && h.hold(t, e, &p, 1, 0, 1).refusal == admitted
+	return ok && h.hold(t, e, &p, 1, hint{want: 1}).refusal == admitted
 }
 
 // placeOf completes an alias. It fails only if nobody holds the block any more
@@ -178,6 +178,7 @@ func (h *Holder) Remove(t Tier, hashes []EngineHash) (removed, unknown int) {
 	if h.retired.Load() {
 		return 0, 0
 	}
+	h.touchNames(hashes)
 	var last nameRef
 	for _, e := range hashes {
 		switch {
@@ -199,6 +200,29 @@ func (h *Holder) Remove(t Tier, hashes []EngineHash) (removed, unknown int) {
 		}
 	}
 	return removed, unknown
+}
+
+// touchNames fetches where names are that are to be removed, and then where
+// their blocks are.
+func (h *Holder) touchNames(hashes []EngineHash) {
+	if len(hashes) == 1 {
+		return
+	}
+	tb := h.table
+	hashes = hashes[:min(len(hashes), touchAhead)]
+	for _, e := range hashes {
+		tb.names.index.touch(uint64(e))
+	}
+	var last nameRef
+	for _, e := range hashes {
+		ref := tb.near(last, e)
+		if ref == 0 {
+			ref = tb.onlyRef(e)
+		}
+		if last = ref; ref != 0 {
+			tb.index.touch(uint64(tb.arena.key(tb.blockOf(ref))))
+		}
+	}
 }
 
 // clearSlabs is how many slabs Clear and the sweeper handle before they let

@@ -5,19 +5,10 @@ import (
 	"unsafe"
 )
 
-const (
-	hugePage      = 2 << 20
-	adviseHugeAdv = 14 // MADV_HUGEPAGE, which package syscall has not on all architectures
-)
+const madvHugepage = 14 // MADV_HUGEPAGE, which package syscall has not everywhere
 
-// adviseHuge asks for huge pages where the memory has room for one: a look-up
-// in 10 million blocks then misses the cache once, not twice. Systems without
-// them ignore it.
+// adviseHuge asks for huge pages in n bytes from p on, which are aligned to
+// them. A system that has none says so, and nothing is lost.
 func adviseHuge(p unsafe.Pointer, n uintptr) {
-	skip := -uintptr(p) & (hugePage - 1)
-	if n < skip+hugePage {
-		return
-	}
-	n = (n - skip) &^ (hugePage - 1)
-	_ = syscall.Madvise(unsafe.Slice((*byte)(unsafe.Add(p, skip)), n), adviseHugeAdv)
+	_ = syscall.Madvise(unsafe.Slice((*byte)(p), n), madvHugepage)
 }

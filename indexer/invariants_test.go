@@ -248,31 +248,18 @@ func checkFindable(t rapid.TB, tb *Table, ref nameRef) {
 	}
 }
 
-// checkLate checks that the index of late names is one.
+// checkLate checks that late names are found, and are not held.
 func checkLate(t rapid.TB, h *Holder) {
 	t.Helper()
-	n := 0
-	for i := range h.late.ring {
-		l := &h.late.ring[i]
-		if !l.some {
-			continue
-		}
-		n++
+	h.late.each(func(l *lateName) bool {
 		if h.late.get(l.name) != l {
-			t.Errorf("%v: late name %x is not found", h.id, l.name)
+			t.Errorf("%v: late name %x is not found, or is there twice", h.id, l.name)
 		}
 		if ref, _ := h.table.held(l.name, h.slot); ref != 0 && !h.retired.Load() {
 			t.Errorf("%v: late name %x is held", h.id, l.name)
 		}
-	}
-	for _, v := range h.late.index {
-		if v != 0 {
-			n--
-		}
-	}
-	if n != 0 {
-		t.Errorf("%v: late names and their index differ by %d", h.id, n)
-	}
+		return true
+	})
 }
 
 // checkArena checks the slabs: which are empty, what is linked, and that there
@@ -288,30 +275,31 @@ func checkArena(t rapid.TB, tb *Table) {
 		t.Error("a slab is twice among the empty")
 	}
 	heads := 0
-	for s := uint32(1); s < a.slabs; s++ {
-		c, k := a.at(s << slabBits)
-		used, links, many := c.used[k>>slabBits], uint32(c.runs[k>>slabBits]), c.many[k>>slabBits]
-		if (used == 0) != empty[s] {
-			t.Errorf("slab %d has entries %x, is among the empty: %v", s, used, empty[s])
+	for n := uint32(1); n < a.slabs; n++ {
+		s := a.slab(n)
+		links := uint32(s.runs)
+		if (s.used == 0) != empty[n] {
+			t.Errorf("slab %d has entries %x, is among the empty: %v", n, s.used, empty[n])
 		}
-		if links&^used != 0 || many&^used != 0 || links&1 != 0 {
-			t.Errorf("slab %d has entries %x, links %x, names %x", s, used, links, many)
+		if links&^s.used != 0 || s.many&^s.used != 0 || links&1 != 0 {
+			t.Errorf("slab %d has entries %x, links %x, names %x", n, s.used, links, s.many)
 		}
 		for o := range uint32(slabSize) {
-			if (c.keys[k+o] != 0) != (used>>o&1 != 0) {
-				t.Errorf("entry %d: used %v, key %x", s<<slabBits+o, used>>o&1 != 0, c.keys[k+o])
+			id := n<<slabBits + o
+			if (s.keys[o] != 0) != (s.used>>o&1 != 0) {
+				t.Errorf("entry %d: used %v, key %x", id, s.used>>o&1 != 0, s.keys[o])
 			}
-			if used>>o&1 == 0 {
+			if s.used>>o&1 == 0 {
 				continue
 			}
-			p := a.place(s<<slabBits + o)
+			p := a.place(id)
 			if links>>o&1 == 0 {
 				heads++
-				if o > 0 && used>>(o-1)&1 != 0 && p.pos > 0 && p.parent == c.keys[k+o-1] && p.before == c.name[k+o-1] {
-					t.Errorf("entry %d is not linked to its parent", s<<slabBits+o)
+				if o > 0 && s.used>>(o-1)&1 != 0 && p.pos > 0 && p.parent == s.keys[o-1] && p.before == s.name[o-1] {
+					t.Errorf("entry %d is not linked to its parent", id)
 				}
-			} else if links>>(o-1)&1 != 0 && a.place(s<<slabBits+o-1).pos+1 != p.pos || used>>(o-1)&1 == 0 {
-				t.Errorf("entry %d is linked to what is not before it", s<<slabBits+o)
+			} else if s.used>>(o-1)&1 == 0 || a.place(id-1).pos+1 != p.pos {
+				t.Errorf("entry %d is linked to what is not before it", id)
 			}
 		}
 	}

@@ -2,7 +2,7 @@ package indexer
 
 import "unsafe"
 
-// lateNames is how many names of removed blocks a holder keeps.
+// lateNames is about how many names of removed blocks a holder keeps at most.
 const lateNames = 4096
 
 // late keeps the latest names under which a stream has removed a block from its
@@ -12,13 +12,12 @@ const lateNames = 4096
 // the parent is stored again. Nothing is lost by that: no match gets past a
 // parent that is not held.
 //
-// It is a ring, in which names that are held again leave gaps, and an index of
-// it by open addressing: 16 bits of the hash, 16 of the place in the ring.
+// It is a cache of four names to a hash, the latest first. A holder of few blocks
+// keeps fewer: an eighth of what it holds.
 type late struct {
-	ring  []lateName
-	next  int
-	index []uint32 // 0: free; else a tag, and the place + 1
-	keep  int      // how long the ring may get
+	names []lateName // ways of them for each hash
+	ways  int
+	keep  int // how many there may be
 }
 
 type lateName struct {
@@ -31,98 +30,94 @@ type lateName struct {
 	unseen bool // removed by the stream, never stored: nothing but that is known
 }
 
-const lateBytes = int64(unsafe.Sizeof(lateName{}) + 2*4)
+const (
+	lateWays  = 4
+	lateFirst = 64 // how many names there is room for at first
+	lateShare = 8
+	lateBytes = int64(unsafe.Sizeof(lateName{}))
+)
 
-func (l *late) bytes() int64 { return int64(len(l.ring)) * lateBytes }
+func (l *late) bytes() int64 { return int64(len(l.names)) * lateBytes }
 
-// slot returns where the index has e, or where it would have it.
-func (l *late) slot(e EngineHash) int {
-	h := mix(uint64(e))
-	mask := len(l.index) - 1
-	i := int(h>>32) & mask
-	for ; l.index[i] != 0; i = (i + 1) & mask {
-		if v := l.index[i]; v>>16 == uint32(h)&0xffff && l.ring[v&0xffff-1].name == e {
-			break
-		}
+// set returns the names with the hash of e.
+func (l *late) set(e EngineHash) []lateName {
+	if len(l.names) == 0 {
+		return nil
 	}
-	return i
+	i := int(mix(uint64(e))>>32*uint64(len(l.names)/l.ways)>>32) * l.ways
+	return l.names[i : i+l.ways]
 }
 
 // get returns what is kept of e, nil if nothing is.
 func (l *late) get(e EngineHash) *lateName {
-	if len(l.ring) == 0 {
-		return nil
-	}
-	if v := l.index[l.slot(e)]; v != 0 {
-		return &l.ring[v&0xffff-1]
+	set := l.set(e)
+	for i := range set {
+		if set[i].name == e && set[i].some {
+			return &set[i]
+		}
 	}
 	return nil
 }
 
-// put keeps n, in place of the oldest name if there is no room.
-func (l *late) put(n lateName, mem *meter) {
+// put keeps n. The oldest name with its hash goes, if there is no room and no
+// more is to be made for a holder of so many blocks.
+func (l *late) put(n lateName, held int64, mem *meter) {
 	n.some = true
-	if have := l.get(n.name); have != nil {
-		*have = n
+	set := l.set(n.name)
+	if i := room(set, n.name); i < len(set) {
+		copy(set[1:i+1], set[:i])
+		set[0] = n
 		return
 	}
-	if l.next == len(l.ring) {
-		if len(l.ring) < l.keep {
-			l.grow(mem)
-		} else {
-			l.next = 0
-		}
+	if size := len(l.names); size < l.keep && (size == 0 || int64(size) < held/lateShare) {
+		l.grow(mem)
+		l.put(n, held, mem)
+		return
 	}
-	if old := &l.ring[l.next]; old.some {
-		l.drop(old.name)
-	}
-	l.ring[l.next] = n
-	l.enter(l.next)
-	l.next++
+	copy(set[1:], set)
+	set[0] = n
 }
 
-func (l *late) enter(at int) {
-	h := mix(uint64(l.ring[at].name))
-	l.index[l.slot(l.ring[at].name)] = uint32(h)<<16 | uint32(at+1)
+// room returns where e is, or else the first free place.
+func room(set []lateName, e EngineHash) int {
+	free := len(set)
+	for i := range set {
+		if set[i].some && set[i].name == e {
+			return i
+		}
+		if !set[i].some && free == len(set) {
+			free = i
+		}
+	}
+	return free
 }
 
 func (l *late) grow(mem *meter) {
-	mem.add(-l.bytes())
-	ring := make([]lateName, min(max(16, 2*len(l.ring)), l.keep))
-	copy(ring, l.ring)
-	l.ring = ring
-	size := 16
-	for size < 2*len(ring) {
-		size *= 2
-	}
-	l.index = make([]uint32, size)
-	for i := range l.ring {
-		if l.ring[i].some {
-			l.enter(i)
+	old := *l
+	l.ways = min(lateWays, l.keep)
+	l.names = make([]lateName, min(max(lateFirst, 2*len(old.names)), l.keep)/l.ways*l.ways)
+	mem.add(l.bytes() - old.bytes())
+	for i := len(old.names) - 1; i >= 0; i-- { // the oldest of a set come first
+		if n := old.names[i]; n.some {
+			set := l.set(n.name)
+			copy(set[1:], set)
+			set[0] = n
 		}
 	}
-	mem.add(l.bytes())
 }
 
 // drop forgets e.
 func (l *late) drop(e EngineHash) {
-	if len(l.ring) == 0 {
-		return
+	if n := l.get(e); n != nil {
+		*n = lateName{}
 	}
-	i := l.slot(e)
-	v := l.index[i]
-	if v == 0 {
-		return
-	}
-	l.ring[v&0xffff-1] = lateName{}
-	// Close the gap with what comes after and would not be found any more.
-	mask := len(l.index) - 1
-	for j := (i + 1) & mask; l.index[j] != 0; j = (j + 1) & mask {
-		home := int(mix(uint64(l.ring[l.index[j]&0xffff-1].name))>>32) & mask
-		if (j-home)&mask >= (j-i)&mask {
-			l.index[i] = l.index[j]
-			i = j
+}
+
+// each calls f for all names until it is false.
+func (l *late) each(f func(*lateName) bool) {
+	for i := range l.names {
+		if l.names[i].some && !f(&l.names[i]) {
+			return
 		}
 	}
-	l.index[i] = 0
 }

@@ -39,8 +39,7 @@ func (t *Table) nameOf(r nameRef) EngineHash {
 	if r&recordFlag != 0 {
 		return t.names.records.at(uint32(r &^ recordFlag)).name
 	}
-	c, k := t.arena.at(uint32(r))
-	return c.name[k]
+	return t.arena.name(uint32(r))
 }
 
 // blockOf returns the entry of the block that r is a name of.
@@ -76,9 +75,13 @@ func (n *names) isAmbiguous(e EngineHash) bool {
 	return yes
 }
 
-// addName makes ref findable under e.
-func (t *Table) addName(e EngineHash, ref nameRef) {
+// addName makes ref findable under e. fresh says that e is known to have no ref.
+func (t *Table) addName(e EngineHash, ref nameRef, fresh bool) {
 	n := &t.names
+	if fresh {
+		n.index.put(uint64(e), uint32(ref))
+		return
+	}
 	others := 0
 	p := n.index.probe(uint64(e))
 	for id := p.next(); id != 0; id = p.next() {
@@ -167,8 +170,7 @@ func (t *Table) split(id uint32) {
 	e, set := t.nameOf(nameRef(id)), t.arena.set(id)
 	r := nameRef(t.names.records.add(t.mem, record{e, t.arena.before(id), t.arena.key(id), id, set})) | recordFlag
 	t.names.index.replace(uint64(e), id, uint32(r))
-	c, k := t.arena.at(id)
-	c.many[k>>slabBits] |= 1 << (k & (slabSize - 1))
+	t.arena.setMany(id)
 	t.sets.count(set, 0, 1, 1)
 	for _, h := range t.slots {
 		if h == nil || len(h.extra) == 0 {
@@ -208,7 +210,7 @@ func (t *Table) nameFor(id uint32, e, before EngineHash) nameRef {
 		t.split(id)
 	}
 	r := nameRef(t.names.records.add(t.mem, record{name: e, before: before, seq: t.arena.key(id), block: id})) | recordFlag
-	t.addName(e, r)
+	t.addName(e, r, false)
 	return r
 }
 

@@ -266,7 +266,7 @@ func (h *Holder) moveIn(n *parked, p place, after uint32, res *StoreResult) uint
 		if c == 0 {
 			continue
 		}
-		if out = h.hold(Tier(t), n.engine, &p, int(c), after, 1); out.refusal != admitted {
+		if out = h.hold(Tier(t), n.engine, &p, int(c), hint{after: after, want: 1}); out.refusal != admitted {
 			h.bury(n.engine, p) // so that what waits under it does not wait for ever
 			h.table.refuse(out.refusal, 1, res)
 			return 0

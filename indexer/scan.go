@@ -22,80 +22,81 @@ func (t *Table) scan(seq []SeqHash, r *Result) bool {
 	base := r.ScannedBlocks
 	dir := t.arena.chunks()
 	for i := 0; i < len(seq); {
-		id := m.next
-		if id>>chunkBits >= uint32(len(dir)) || id == 0 || loadKey(dir, id) != seq[i] {
+		// Most often the chain goes on where the slab says.
+		id, n, more := m.next, 0, true
+		if id != 0 && seq[i] != 0 && id>>(slabBits+chunkBits) < uint32(len(dir)) {
+			n, more = t.scanRun(dir, id, base+i, seq[i:], r)
+		}
+		if n == 0 && more {
 			if id = t.find(seq[i]); id == 0 {
 				r.step(base+i, nil, 0)
 				return false
 			}
 			dir = t.arena.chunks()
+			n, more = t.scanRun(dir, id, base+i, seq[i:], r)
 		}
-		c, k := dir[id>>chunkBits], id&(chunkSize-1)
-		n, more := t.scanRun(c, k, base+i, seq[i:], r)
-		if !more {
+		switch {
+		case !more:
 			return false
+		case n == 0: // the slab changed meanwhile: one block, by itself
+			m.next = 0
+			if n = 1; !t.scanOne(base+i, seq[i], r) {
+				return false
+			}
 		}
 		i += n
-		m.next = 0
-		if n > 0 {
-			m.next = id + uint32(n)
-			if hint := atomic.LoadUint32(&c.next[k>>slabBits]); hint != 0 {
-				m.next = hint
-			}
-			continue
-		}
-		// The slab changed meanwhile: one block, by itself.
-		if !t.scanOne(base+i, seq[i], r) {
-			return false
-		}
-		i++
 	}
 	r.ScannedBlocks = base + len(seq)
 	return true
 }
 
-func loadKey(dir []*chunk, id uint32) SeqHash {
-	return SeqHash(atomic.LoadUint64((*uint64)(&dir[id>>chunkBits].keys[id&(chunkSize-1)])))
-}
-
 // scanRun matches blocks from the first of seq on, block number at of the
-// request, as far as they lie one after another from entry k of c on. It returns
+// request, as far as they lie one after another from the entry id on. It returns
 // how many it has matched, and whether any stream still matches. It is (0, true)
-// if the slab changed while it was read.
-func (t *Table) scanRun(c *chunk, k uint32, at int, seq []SeqHash, r *Result) (int, bool) {
+// if the first block is not there, or the slab changed while it was read.
+func (t *Table) scanRun(dir []*chunk, id uint32, at int, seq []SeqHash, r *Result) (int, bool) {
 	m := &r.matching
-	word := &c.runs[k>>slabBits]
-	runs := atomic.LoadUint64(word)
-	o := k & (slabSize - 1)
-	n := 1 + bits.TrailingZeros32(^uint32(uint64(uint32(runs))>>(o+1)))
-	n = c.agree(k, seq[:min(n, len(seq))])
+	s, o := slabOf(dir, id), id&(slabSize-1)
+	next := atomic.LoadUint32(&s.next)
+	if o+uint32(len(seq)) >= slabSize && next>>(slabBits+chunkBits) < uint32(len(dir)) {
+		// Have the slab after this one on its way while this one is read.
+		ahead := slabOf(dir, next)
+		atomic.LoadUint32(&ahead.sets[slabSize/2])
+		atomic.LoadUint64((*uint64)(&ahead.keys[slabSize-1]))
+	}
+	runs := atomic.LoadUint64(&s.runs)
+	n := 1 + uint32(bits.TrailingZeros32(^uint32(uint64(uint32(runs))>>(o+1))))
+	n = uint32(s.agree(o, seq[:min(int(n), len(seq))]))
+	if m.next = next; int(n) == len(seq) && o+n < slabSize {
+		m.next = id + n // the request goes on in the next window
+	}
 	done := 0 // blocks that are matched, and were true
-	for j := 0; j < n; j++ {
-		if at+j > 0 {
-			if j += c.same(k+uint32(j), n-j, m.last); j == n {
+	for j := uint32(0); j < n; j++ {
+		if at > 0 || j > 0 {
+			if j += s.same(o+j, n-j, m.last); j == n {
 				break
 			}
 		}
-		id := atomic.LoadUint32(&c.sets[k+uint32(j)])
-		if id == 0 {
+		set := atomic.LoadUint32(&s.sets[o+j])
+		if set == 0 {
 			return done, true
 		}
-		set, words, v := t.sets.view(id, m.set)
-		m.set = set
-		if atomic.LoadUint32(&c.sets[k+uint32(j)]) != id || !v.valid() || t.sets.pool.Load() != v.pool ||
-			atomic.LoadUint64(word) != runs || !m.view.valid() {
+		words, width, v := t.sets.view(set, m.set)
+		m.set = words
+		if atomic.LoadUint32(&s.sets[o+j]) != set || !v.valid() || t.sets.pool.Load() != v.pool ||
+			atomic.LoadUint64(&s.runs) != runs || !m.view.valid() {
 			return done, true
 		}
-		m.last, m.view = id, v
-		done = j + 1
-		if !r.step(at+j, set, words) {
+		m.last, m.view = set, v
+		done = int(j) + 1
+		if !r.step(at+int(j), words, width) {
 			return done, false
 		}
 	}
-	if atomic.LoadUint64(word) != runs || !m.view.valid() {
+	if atomic.LoadUint64(&s.runs) != runs || !m.view.valid() {
 		return done, true
 	}
-	return n, true
+	return int(n), true
 }
 
 // scanOne matches one block: the entry has the key before and after its set is
@@ -107,16 +108,15 @@ func (t *Table) scanOne(at int, seq SeqHash, r *Result) bool {
 		if id == 0 {
 			return r.step(at, nil, 0)
 		}
-		c, k := t.arena.chunks()[id>>chunkBits], id&(chunkSize-1)
-		word := &c.runs[k>>slabBits]
-		runs := atomic.LoadUint64(word)
-		if atomic.LoadUint64((*uint64)(&c.keys[k])) != uint64(seq) {
+		s, o := slabOf(t.arena.chunks(), id), id&(slabSize-1)
+		runs := atomic.LoadUint64(&s.runs)
+		if atomic.LoadUint64((*uint64)(&s.keys[o])) != uint64(seq) {
 			continue
 		}
-		sid := atomic.LoadUint32(&c.sets[k])
+		sid := atomic.LoadUint32(&s.sets[o])
 		set, words, v := t.sets.view(sid, m.set)
 		m.set = set
-		if atomic.LoadUint32(&c.sets[k]) != sid || !v.valid() || t.sets.pool.Load() != v.pool || atomic.LoadUint64(word) != runs {
+		if atomic.LoadUint32(&s.sets[o]) != sid || !v.valid() || t.sets.pool.Load() != v.pool || atomic.LoadUint64(&s.runs) != runs {
 			continue
 		}
 		m.last, m.view = sid, v
@@ -124,10 +124,10 @@ func (t *Table) scanOne(at int, seq SeqHash, r *Result) bool {
 	}
 }
 
-// agree returns how many of the entries from k on have the keys of seq, given
+// agree returns how many of the entries from o on have the keys of seq, given
 // that each is the parent of the next.
-func (c *chunk) agree(k uint32, seq []SeqHash) int {
-	key := func(j int) SeqHash { return SeqHash(atomic.LoadUint64((*uint64)(&c.keys[k+uint32(j)]))) }
+func (s *slab) agree(o uint32, seq []SeqHash) int {
+	key := func(j int) SeqHash { return SeqHash(atomic.LoadUint64((*uint64)(&s.keys[o+uint32(j)]))) }
 	n := len(seq)
 	if key(n-1) == seq[n-1] {
 		return n
@@ -143,24 +143,24 @@ func (c *chunk) agree(k uint32, seq []SeqHash) int {
 	return lo
 }
 
-// same returns how many of the n entries from k on have the given set. It reads
+// same returns how many of the n entries from o on have the given set. It reads
 // two at a time.
-func (c *chunk) same(k uint32, n int, set uint32) int {
-	i, end := k, k+uint32(n)
+func (s *slab) same(o, n, set uint32) uint32 {
+	i, end := o, o+n
 	if i&1 != 0 {
-		if atomic.LoadUint32(&c.sets[i]) != set {
+		if atomic.LoadUint32(&s.sets[i]) != set {
 			return 0
 		}
 		i++
 	}
 	both := uint64(set)<<32 | uint64(set)
-	for ; i+1 < end; i += 2 {
-		if atomic.LoadUint64((*uint64)(unsafe.Pointer(&c.sets[i]))) != both {
+	for p := unsafe.Pointer(&s.sets); i+1 < end; i += 2 {
+		if atomic.LoadUint64((*uint64)(unsafe.Add(p, 4*uintptr(i)))) != both {
 			break
 		}
 	}
-	for i < end && atomic.LoadUint32(&c.sets[i]) == set {
+	for i < end && atomic.LoadUint32(&s.sets[i]) == set {
 		i++
 	}
-	return int(i - k)
+	return i - o
 }

@@ -278,7 +278,7 @@ func (h *Holder) imply(chain []ancestor, res *StoreResult) int {
 		}
 		id := uint32(0)
 		if h.lot.nodes[a.engine] == nil {
-			out := h.hold(GPU, a.engine, &a.place, 1, 0, 1)
+			out := h.hold(GPU, a.engine, &a.place, 1, hint{want: 1})
 			if out.refusal != admitted {
 				h.table.refuse(out.refusal, 1, res)
 				continue
@@ -336,18 +336,13 @@ func (h *Holder) compareShared(o *Holder) {
 // compareLate compares names of blocks that h has removed lately.
 func (h *Holder) compareLate(o *Holder) {
 	n := 0
-	for i := range h.late.ring {
-		l := &h.late.ring[i]
-		if !l.some || l.unseen {
-			continue
-		}
+	h.late.each(func(l *lateName) bool {
 		if a, ok := h.known(l.name); ok {
 			h.compare(o, l.name, a.seq)
 		}
-		if n++; n == maxCompared || h.relations[o] != unrelated {
-			return
-		}
-	}
+		n++
+		return n < maxCompared && h.relations[o] == unrelated
+	})
 }
 
 // haveCommonName reports whether two slots hold some block under one name: then

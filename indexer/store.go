@@ -33,19 +33,31 @@ func (t *Table) tipOf(e EngineHash, a alias) tip {
 // extend stores the blocks of r from the given one on, the first of them after
 // b.
 func (h *Holder) extend(r Run, from int, b tip, res *StoreResult) {
+	if from == len(r.Engine) {
+		return
+	}
+	tb := h.table
+	p := place{pos: b.pos, scope: b.scope, before: b.engine, parent: b.seq}
+	if b.some {
+		p.pos++
+		p.seq = tb.hasher.Next(b.seq, r.Local[from])
+	} else {
+		p.seq, p.scope = tb.hasher.Root(r.Scope, r.Local[from]), tb.scopeID(r.Scope)
+	}
+	seqs := tb.follow(p.seq, r.Local[from+1:])
+	if tb.following(b.id, &p, r.Engine[from]) == 0 {
+		tb.touch(seqs, r.Engine[from:])
+	}
 	for i := from; i < len(r.Engine); i++ {
 		e := r.Engine[i]
-		var p place
-		if b.some {
-			p = b.follow(h.table.hasher, r.Local[i])
-		} else {
-			p = place{seq: h.table.hasher.Root(r.Scope, r.Local[i]), scope: h.table.scopeID(r.Scope)}
+		if i > from {
+			p = place{seq: seqs[i-from], parent: b.seq, before: b.engine, pos: b.pos + 1, scope: b.scope}
 		}
-		out := h.hold(r.Tier, e, &p, 1, b.id, len(r.Engine)-i)
+		out := h.hold(r.Tier, e, &p, 1, hint{after: b.id, want: len(r.Engine) - i})
 		if out.refusal != admitted {
 			// A hole, and nothing is to be put behind it: the rest of the run would
 			// take memory and match nothing.
-			h.table.refuse(out.refusal, len(r.Engine)-i, res)
+			tb.refuse(out.refusal, len(r.Engine)-i, res)
 			return
 		}
 		if out.stored {
@@ -60,6 +72,29 @@ func (h *Holder) extend(r Run, from int, b tip, res *StoreResult) {
 		if out.learnt && len(h.lot.nodes) > 0 {
 			h.attach(b, p, res)
 		}
+	}
+}
+
+// follow returns seq and the hashes of the blocks that follow it. They are valid
+// until the next call.
+func (t *Table) follow(seq SeqHash, local []LocalHash) []SeqHash {
+	seqs := append(t.seqs[:0], seq)
+	for _, l := range local {
+		seq = t.hasher.Next(seq, l)
+		seqs = append(seqs, seq)
+	}
+	t.seqs = seqs
+	return seqs
+}
+
+// touchAhead is how many blocks of a run are fetched from memory at once.
+const touchAhead = 16
+
+// touch fetches where the blocks and their names are, or are going to be.
+func (t *Table) touch(seqs []SeqHash, names []EngineHash) {
+	for i := range min(len(seqs), touchAhead) {
+		t.index.touch(uint64(seqs[i]))
+		t.names.index.touch(uint64(names[i]))
 	}
 }
 
@@ -86,12 +121,10 @@ type outcome struct {
 	conflict bool    // the name stands for another block, too
 }
 
-// hold records n more copies in tier t of the block at p, under the name e. The
-// entry of the block before helps to find it, if that is known; more blocks may
-// follow, want in all.
-func (h *Holder) hold(t Tier, e EngineHash, p *place, n int, after uint32, want int) outcome {
+// hold records n more copies in tier t of the block at p, under the name e.
+func (h *Holder) hold(t Tier, e EngineHash, p *place, n int, near hint) outcome {
 	tb := h.table
-	out := outcome{id: tb.following(after, p, e)}
+	out := outcome{id: tb.following(near.after, p, e)}
 	var ref nameRef
 	if out.id != 0 && !tb.names.isAmbiguous(e) {
 		if tb.sets.tiers(tb.arena.set(out.id), h.slot) != 0 {
@@ -100,7 +133,14 @@ func (h *Holder) hold(t Tier, e EngineHash, p *place, n int, after uint32, want 
 		}
 		ref = nameRef(out.id)
 	} else {
-		have, more := tb.held(e, h.slot)
+		have, more := nameRef(0), false
+		if tb.names.isAmbiguous(e) {
+			have, more = tb.held(e, h.slot)
+		} else if have = tb.onlyRef(e); have == 0 {
+			near.fresh = true
+		} else if tb.sets.tiers(tb.holdersOf(have), h.slot) == 0 {
+			have = 0
+		}
 		if have != 0 && tb.arena.key(tb.blockOf(have)) != p.seq {
 			have = h.heldAs(e, p.seq, more)
 			out.conflict = have == 0
@@ -123,11 +163,11 @@ func (h *Holder) hold(t Tier, e EngineHash, p *place, n int, after uint32, want 
 			}
 		}
 	}
-	if h.join(t, e, p, n, ref, after, want, &out); out.refusal != admitted {
+	if h.join(t, e, p, n, ref, near, &out); out.refusal != admitted {
 		return outcome{refusal: out.refusal}
 	}
-	if after != 0 && out.id != after+1 {
-		tb.arena.hint(after, out.id)
+	if near.after != 0 && out.id != near.after+1 {
+		tb.arena.hint(near.after, out.id)
 	}
 	if !out.conflict {
 		h.late.drop(e)
@@ -140,10 +180,10 @@ func (h *Holder) hold(t Tier, e EngineHash, p *place, n int, after uint32, want 
 
 // join makes h hold the block at p, which it does not hold under the name e. ref
 // is that name of it, if that is known.
-func (h *Holder) join(t Tier, e EngineHash, p *place, n int, ref nameRef, after uint32, want int, out *outcome) {
+func (h *Holder) join(t Tier, e EngineHash, p *place, n int, ref nameRef, near hint, out *outcome) {
 	tb := h.table
 	if out.id == 0 {
-		out.id, out.refusal = tb.admit(p, e, tb.sets.with(0, h.slot, t), after, want)
+		out.id, out.refusal = tb.admit(p, e, tb.sets.with(0, h.slot, t), near)
 		if out.refusal != admitted {
 			return
 		}
@@ -182,12 +222,10 @@ func (t *Table) following(after uint32, p *place, e EngineHash) uint32 {
 	if after == 0 {
 		return 0
 	}
-	next, ok := t.arena.follows(after)
-	if !ok || t.arena.key(next) != p.seq || t.arena.hasMany(next) {
+	s, o := t.arena.at(after)
+	if o++; o == slabSize || s.runs>>o&1 == 0 || s.many>>o&1 != 0 ||
+		s.keys[o] != p.seq || s.name[o] != e || s.name[o-1] != p.before {
 		return 0
 	}
-	if c, k := t.arena.at(next); c.name[k] != e || c.name[k-1] != p.before {
-		return 0
-	}
-	return next
+	return after + 1
 }

@@ -28,6 +28,7 @@ type Table struct {
 	mu      sync.Mutex // held by whoever writes anything here but mem
 	names   names
 	refused Refused
+	seqs    []SeqHash // scratch
 	slots   []*Holder // by slot: its holder, until that is swept
 	retired []*Holder // what waits for the sweeper
 	sharing sharing
