@@ -33,6 +33,8 @@ type slab struct {
 	// The rest is the writer's.
 	used uint32 // bit for each entry
 	many uint32 // bit for each entry that has records of names
+	more uint32 // bit for each entry of which somebody may have had several copies
+	_    uint32
 	name [slabSize]EngineHash
 	head [slabSize]uint32 // where the place of an entry is that is not linked
 }
@@ -43,8 +45,8 @@ const (
 	chunkBytes = int64(unsafe.Sizeof(chunk{}))
 	slabChange = 1 << 32 // in a word of runs
 
-	// regionChunks bounds how many chunks are made at once.
-	regionChunks = 64
+	// regionChunks bounds how many chunks are made at once: 26 MB.
+	regionChunks = 256
 	maxChunks    = int(recordFlag) / (chunkSlabs * slabSize)
 )
 
@@ -121,6 +123,16 @@ func (a *arena) hasMany(id uint32) bool {
 func (a *arena) setMany(id uint32) {
 	s, o := a.at(id)
 	s.many |= 1 << o
+}
+
+func (a *arena) setMore(id uint32) {
+	s, o := a.at(id)
+	s.more |= 1 << o
+}
+
+func (a *arena) hasMore(id uint32) bool {
+	s, o := a.at(id)
+	return s.more>>o&1 != 0
 }
 
 func (a *arena) name(id uint32) EngineHash {
@@ -204,7 +216,7 @@ func (a *arena) gap(want int) uint32 {
 
 // grow makes more chunks. It is false if there is no memory for them.
 func (a *arena) grow() bool {
-	n := min(max(len(a.all)/8, 1), regionChunks)
+	n := min(max(len(a.all)/6, 1), regionChunks)
 	if len(a.all)+n > maxChunks {
 		return false
 	}
@@ -213,9 +225,7 @@ func (a *arena) grow() bool {
 			return false
 		}
 	}
-	for _, c := range newChunks(n) {
-		a.all = append(a.all, c)
-	}
+	a.all = append(a.all, newChunks(n)...)
 	dir := a.all
 	a.dir.Store(&dir)
 	a.slabs = max(a.slabs, 1)
@@ -276,6 +286,7 @@ func (a *arena) free(id uint32) {
 
 	a.count--
 	s.many &^= 1 << o
+	s.more &^= 1 << o
 	if s.used &^= 1 << o; s.used == 0 {
 		a.empty = append(a.empty, id>>slabBits)
 		atomic.StoreUint32(&s.next, 0)

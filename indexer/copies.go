@@ -24,6 +24,9 @@ func (h *Holder) setExtra(k copyKey, n int) {
 			h.extra = make(map[copyKey]int)
 		}
 		h.extra[k] = n
+		if k.ref&recordFlag == 0 {
+			h.table.arena.setMore(uint32(k.ref))
+		}
 	}
 	if is := len(h.extra); is != was {
 		h.table.mem.add(int64(is-was) * bytesPerExtra)
@@ -32,7 +35,7 @@ func (h *Holder) setExtra(k copyKey, n int) {
 
 // extraOf returns how many copies there are beyond the first.
 func (h *Holder) extraOf(ref nameRef, t Tier) int {
-	if len(h.extra) == 0 {
+	if len(h.extra) == 0 || ref&recordFlag == 0 && !h.table.arena.hasMore(uint32(ref)) {
 		return 0
 	}
 	return h.extra[copyKey{ref, t}]

@@ -69,7 +69,7 @@ func (l *late) put(n lateName, held int64, mem *meter) {
 		set[0] = n
 		return
 	}
-	if size := len(l.names); size < l.keep && (size == 0 || int64(size) < held/lateShare) {
+	if size := len(l.names); size < l.keep && (size == 0 || 2*int64(size) <= held/lateShare) {
 		l.grow(mem)
 		l.put(n, held, mem)
 		return

@@ -1,7 +1,5 @@
 package indexer
 
-import "unsafe"
-
 // nameRef is a name of a block: an entry of the arena, whose only name is in
 // the entry itself, or a record.
 type nameRef uint32
@@ -17,8 +15,6 @@ type record struct {
 	block  uint32     // entry may be free before the sweeper gets to the record
 	set    uint32     // who holds the block under this name
 }
-
-const recordBytes = int64(unsafe.Sizeof(record{}))
 
 func (r *record) is(block uint32, seq SeqHash, before EngineHash) bool {
 	return r.block == block && r.seq == seq && r.before == before

@@ -148,7 +148,8 @@ func (st *sets) changed(id uint32, slot int, mask uint32, add bool) uint32 {
 		words = st.pool.Load().words
 		set = make([]uint64, NumTiers*words)
 	}
-	buf := append(st.buf[:0], set...)
+	st.buf = append(st.buf[:0], set...)
+	buf := st.buf
 	some := uint64(0)
 	for t := range NumTiers {
 		plane := buf[t*words : (t+1)*words]
@@ -166,7 +167,6 @@ func (st *sets) changed(id uint32, slot int, mask uint32, add bool) uint32 {
 			some |= b
 		}
 	}
-	st.buf = buf
 	if some == 0 {
 		return 0
 	}

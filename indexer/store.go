@@ -78,13 +78,12 @@ func (h *Holder) extend(r Run, from int, b tip, res *StoreResult) {
 // follow returns seq and the hashes of the blocks that follow it. They are valid
 // until the next call.
 func (t *Table) follow(seq SeqHash, local []LocalHash) []SeqHash {
-	seqs := append(t.seqs[:0], seq)
+	t.seqs = append(t.seqs[:0], seq)
 	for _, l := range local {
 		seq = t.hasher.Next(seq, l)
-		seqs = append(seqs, seq)
+		t.seqs = append(t.seqs, seq)
 	}
-	t.seqs = seqs
-	return seqs
+	return t.seqs
 }
 
 // touchAhead is how many blocks of a run are fetched from memory at once.
@@ -133,7 +132,8 @@ func (h *Holder) hold(t Tier, e EngineHash, p *place, n int, near hint) outcome 
 		}
 		ref = nameRef(out.id)
 	} else {
-		have, more := nameRef(0), false
+		var have nameRef
+		var more bool
 		if tb.names.isAmbiguous(e) {
 			have, more = tb.held(e, h.slot)
 		} else if have = tb.onlyRef(e); have == 0 {
