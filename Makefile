@@ -1,6 +1,7 @@
 # The entry points of kvindex's development. `make` lists them.
 #
-# Variables: ONCE=1 (demo: end after one round), FUZZTIME=10s (per fuzz target), BENCH=regexp (which benchmarks).
+# Variables: ONCE=1 (demo: end after one round), FUZZTIME=10s (per fuzz target), SCALE=1 (bench: millions of blocks),
+# BENCH=regexp (microbench: which benchmarks).
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -9,6 +10,7 @@
 export GOTOOLCHAIN := auto
 
 FUZZTIME ?= 10s
+SCALE    ?= 1
 BENCH    ?= .
 
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -101,7 +103,11 @@ fuzz: ## each fuzz target for FUZZTIME=10s
 	done
 
 .PHONY: bench
-bench: ## benchmarks; BENCH=regexp chooses
+bench: ## the index beside other designs, with targets, about 5 minutes; SCALE=10 for 10 million blocks
+	go run ./scripts/bench-index -scale $(SCALE)
+
+.PHONY: microbench
+microbench: ## benchmarks of the packages; BENCH=regexp chooses
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
 .PHONY: bench-tokenizer

@@ -37,6 +37,7 @@ type applier struct {
 	refused   int  // block size of the events that were refused, 0: none
 	unchained bool // engine hashes name no prefix
 	hidden    namespaces
+	missing   uint64 // about how many blocks of the engine the index had no room for
 	badEvents uint64 // events of a known kind that could not be decoded or applied, since the last clear
 
 	local []indexer.LocalHash // scratch
@@ -138,6 +139,8 @@ func (a *applier) stored(rank int, e *Event) SkipReason {
 		Engine: e.Hashes, Local: a.local, Scope: scope,
 	})
 	a.count.Orphans += uint64(r.Orphaned)
+	a.count.Refused += uint64(r.Refused)
+	a.missing += uint64(r.Refused)
 	if r.Conflicts > 0 || !e.Bigram && e.Hashes[0] == pythonTupleHash(e.Tokens[:e.BlockSize]) {
 		a.unchained = true
 	}
@@ -178,11 +181,12 @@ func (a *applier) removed(rank int, e *Event) SkipReason {
 	}
 	_, unknown := h.Remove(tier, e.Hashes)
 	a.count.Unknown += uint64(unknown)
+	a.missing -= min(a.missing, uint64(unknown)) // the engine gives up what was not admitted
 	return ""
 }
 
 func (a *applier) clear(rank int) {
-	a.badEvents = 0
+	a.badEvents, a.missing = 0, 0
 	for i, rh := range a.holders {
 		if rh.rank != rank {
 			continue
@@ -206,7 +210,7 @@ func (a *applier) retire() {
 	a.holders = nil
 	a.blockSize, a.bigram = a.opts.BlockSize, false
 	a.groups, a.hidden = nil, namespaces{}
-	a.refused, a.unchained, a.badEvents = 0, false, 0
+	a.refused, a.unchained, a.badEvents, a.missing = 0, false, 0, 0
 }
 
 func (a *applier) holder(rank int) *indexer.Holder {
@@ -252,6 +256,8 @@ func (a *applier) trouble() string {
 		return CauseUnchained + ": the engine's block hashes do not name prefixes (SGLang before 0.5.8): upgrade the engine"
 	case a.badEvents > 0:
 		return fmt.Sprintf("%s: %d events could not be decoded or applied", CauseEvents, a.badEvents)
+	case a.missing > 0:
+		return fmt.Sprintf("%s: the index is full: up to %d of the engine's blocks are not in it", CauseCapacity, a.missing)
 	}
 	return ""
 }

@@ -14,6 +14,7 @@ type Counters struct {
 	Restarts map[string]uint64            // incarnations ended, by how it was noticed
 	Frames   map[FrameReason]uint64       // messages that were no batch, by reason
 	Orphans  uint64                       // blocks parked because their parent is unknown
+	Refused  uint64                       // blocks not admitted because the index is full
 	Unknown  uint64                       // removed blocks that were not known
 }
 

@@ -424,3 +424,31 @@ func TestSessionSurvivesHostileFixtures(t *testing.T) {
 		t.Errorf("last seq %d", got)
 	}
 }
+
+// TestFullIndex: a stream whose blocks do not fit says so, until the engine has
+// given up what is missing.
+func TestFullIndex(t *testing.T) {
+	index, err := indexer.New(indexer.Options{MaxBlocks: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer index.Close()
+	b := newBench(t, func(o *SessionOptions) { o.Index = index })
+	b.s.Connected()
+	b.settle()
+	b.live(0, b.batch(stored(1, 0, 2)))
+	b.want(Live, "")
+	b.live(1, b.batch(stored(2, 0, 3)))
+	b.want(Degraded, CauseCapacity+": the index is full: up to 2 of")
+	if n := b.s.Status().Counters.Refused; n != 2 {
+		t.Errorf("%d blocks refused, want 2", n)
+	}
+	b.live(2, b.batch(removed(2, 2), removed(2, 1)))
+	b.want(Live, "")
+	b.live(3, b.batch(removed(1, 1), stored(2, 1, 1)))
+	b.want(Live, "")
+	b.live(4, b.batch(stored(3, 0, 9)))
+	b.want(Degraded, CauseCapacity)
+	b.live(5, b.batch(cleared()))
+	b.want(Live, "")
+}

@@ -44,6 +44,7 @@ const (
 	CauseGap        = "gap"              // batches were lost and no replay could bring them
 	CausePoison     = "poison"           // batches that could not be decoded
 	CauseEvents     = "bad_events"       // events of a known kind that could not be decoded or applied
+	CauseCapacity   = "capacity"         // the index is full: blocks were not admitted, and the engine still has them
 	CauseBlockSize  = "block_size"       // the engine's blocks are not of the registered size: refused
 	CauseUnchained  = "unchained_hashes" // engine hashes name no prefix (SGLang before 0.5.8)
 	CauseUnverified = "unverified"       // reconnected, and nothing can prove that the engine did not restart

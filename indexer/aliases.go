@@ -1,132 +1,121 @@
 package indexer
 
-import "slices"
-
-// place is where a block stands in its prompt.
-type place struct {
-	seq    SeqHash
-	parent SeqHash    // of the block before it; meaningless at position 0
-	before EngineHash // the engine's name of that block; meaningless at position 0
-	pos    uint32     // how many blocks are before it
-	scope  scopeID    // of its prompt
-}
-
-// alias is a block that an engine hash names, and how often the stream holds
-// it under this name.
-type alias struct {
-	seq    SeqHash
-	before EngineHash
-	pos    uint32
-	copies [NumTiers]uint16
-	scope  scopeID
-	unseen bool // removed by the stream, never stored: nothing but that is known
-}
-
-func (a *alias) held() bool { return a.copies != [NumTiers]uint16{} }
-
-// lateAliases is how many aliases of removed blocks a holder keeps.
-const lateAliases = 4096
-
-// aliases maps the engine hashes of one stream to blocks.
+// alias is what an engine hash means to a stream.
 //
 // An engine hash names one block, for it stands for the whole prefix. Engines
 // whose hashes do not (or collide) may name a second block while they hold the
 // first; then the name is ambiguous. It still removes, but leads no longer
 // from a parent to a child: better to forget blocks than to invent them.
-//
-// The alias of a block that was removed from its last tier is not dropped at
-// once: offload connectors announce the copy in cpu after the removal from gpu,
-// and events may be lost between a removal and the store of a child. The latest
-// 4,096 of them are kept. After that the name is unknown, and what is stored
-// under it waits as an orphan until the parent is stored again. Nothing is
-// lost by that: no match gets past a parent that is not held.
-type aliases struct {
-	m    map[EngineHash]alias
-	more map[EngineHash][]alias // further blocks of ambiguous names, each held
-	late []EngineHash           // ring of the names in m that may hold nothing
-	next int                    // where the ring goes on
-	keep int                    // its size
+type alias struct {
+	place          // parent only if held
+	ref    nameRef // 0: the stream removed the block lately
+	unseen bool    // removed by the stream, never stored: nothing but that is known
 }
 
 // known returns the block that e names, held or lately removed. It is false
 // if e names none or more than one.
-func (n *aliases) known(e EngineHash) (alias, bool) {
-	a, ok := n.m[e]
-	if !ok || a.unseen || n.ambiguous(e) {
-		return alias{}, false
-	}
-	return a, true
+func (h *Holder) known(e EngineHash) (alias, bool) {
+	a, ok, ambiguous := h.own(e)
+	return a, ok && !ambiguous && !a.unseen
 }
 
-func (n *aliases) ambiguous(e EngineHash) bool {
-	if len(n.more) == 0 {
-		return false
+// own returns all that h knows of e: one of the blocks that it names.
+func (h *Holder) own(e EngineHash) (a alias, ok, ambiguous bool) {
+	ref, more := h.table.held(e, h.slot)
+	if ref != 0 {
+		return h.aliasOf(ref), true, more
 	}
-	_, yes := n.more[e]
-	return yes
+	if l := h.late.get(e); l != nil {
+		p := place{seq: l.seq, before: l.before, pos: l.pos, scope: l.scope}
+		return alias{place: p, unseen: l.unseen}, true, false
+	}
+	return alias{}, false, false
 }
 
-// bury keeps a, which holds nothing, for a while.
-func (n *aliases) bury(e EngineHash, a alias) {
-	n.m[e] = a
-	if len(n.late) < n.keep {
-		n.late = append(n.late, e)
-		return
+func (h *Holder) aliasOf(ref nameRef) alias {
+	p := h.table.arena.place(h.table.blockOf(ref))
+	if ref&recordFlag != 0 {
+		p.before = h.table.beforeOf(ref)
 	}
-	old := n.late[n.next]
-	if b, ok := n.m[old]; ok && !b.held() {
-		delete(n.m, old)
+	return alias{place: p, ref: ref}
+}
+
+// bury keeps the name of a block that h no longer holds for a while.
+func (h *Holder) bury(e EngineHash, p place) {
+	h.putLate(lateName{name: e, seq: p.seq, before: p.before, pos: p.pos, scope: p.scope})
+}
+
+// buryUnseen keeps the name of a block that h has not stored.
+func (h *Holder) buryUnseen(e EngineHash) { h.putLate(lateName{name: e, unseen: true}) }
+
+func (h *Holder) putLate(n lateName) {
+	held := h.parked.Load()
+	for t := range h.held {
+		held += h.held[t].Load()
 	}
-	n.late[n.next] = e
-	n.next = (n.next + 1) % n.keep
+	h.late.put(n, held, h.table.mem)
 }
 
 // take takes one copy in tier t of the block that e names, or, where e is
 // ambiguous, all copies of all blocks that it names: it is not known which of
-// them went. It calls gone for each block with the number of copies taken, and
-// reports whether there were any.
-func (n *aliases) take(e EngineHash, t Tier, gone func(alias, int)) bool {
-	a, ok := n.m[e]
-	if !ok {
-		return false
-	}
-	if n.ambiguous(e) {
-		return n.takeAll(e, t, gone)
-	}
-	if a.copies[t] == 0 {
-		return false
-	}
-	a.copies[t]--
-	gone(a, 1)
-	if a.held() {
-		n.m[e] = a
-	} else {
-		n.bury(e, a)
-	}
-	return true
-}
-
-// takeAll takes all copies in tier t of all blocks that e names. If that
-// leaves one block, e is no longer ambiguous; if it leaves none, e is unknown.
-func (n *aliases) takeAll(e EngineHash, t Tier, gone func(alias, int)) bool {
-	all := append([]alias{n.m[e]}, n.more[e]...)
-	taken := false
-	for i := range all {
-		if c := int(all[i].copies[t]); c > 0 {
-			all[i].copies[t] = 0
-			gone(all[i], c)
-			taken = true
+// them went. near, if it is some, may be the ref of e. take returns the ref it
+// took from; 0 if there was no copy.
+func (h *Holder) take(e EngineHash, t Tier, near nameRef) nameRef {
+	tb := h.table
+	ref, more := near, false
+	if ref == 0 || tb.nameOf(ref) != e || tb.names.isAmbiguous(e) {
+		if ref, more = tb.held(e, h.slot); ref == 0 {
+			if h.partial && h.late.get(e) == nil {
+				h.buryUnseen(e)
+			}
+			return 0
 		}
 	}
-	all = slices.DeleteFunc(all, func(a alias) bool { return !a.held() })
-	delete(n.more, e)
-	switch {
-	case len(all) == 0:
-		delete(n.m, e)
-	case len(all) == 1:
-		n.m[e] = all[0]
+	if more {
+		return h.takeAll(e, t)
+	}
+	switch tiers := tb.sets.tiers(tb.holdersOf(ref), h.slot); {
+	case tiers>>t&1 == 0:
+		if tiers == 0 {
+			return h.take(e, t, 0) // near was another stream's
+		}
+		return 0
+	case tiers == 1<<t && h.extraOf(ref, t) == 0:
+		p := h.aliasOf(ref).place
+		h.lose(ref, t, 1)
+		h.bury(e, p)
 	default:
-		n.m[e], n.more[e] = all[0], all[1:]
+		h.lose(ref, t, 1)
+	}
+	return ref
+}
+
+// takeAll takes all copies in tier t of all blocks that e names, and returns one
+// of the refs it took from.
+func (h *Holder) takeAll(e EngineHash, t Tier) nameRef {
+	var taken nameRef
+	for _, ref := range h.table.heldRefs(e, h.slot) {
+		if c := h.copies(ref, t); c > 0 {
+			h.lose(ref, t, c)
+			taken = ref
+		}
 	}
 	return taken
+}
+
+// near returns the entry with the name e next to that of ref, if there is one:
+// engines give up blocks in the order of chains, or against it.
+func (t *Table) near(ref nameRef, e EngineHash) nameRef {
+	if ref == 0 || ref&recordFlag != 0 {
+		return 0
+	}
+	s, o := t.arena.at(uint32(ref))
+	only := s.used &^ s.many
+	switch {
+	case o > 0 && only>>(o-1)&1 != 0 && s.name[o-1] == e:
+		return ref - 1
+	case o+1 < slabSize && only>>(o+1)&1 != 0 && s.name[o+1] == e:
+		return ref + 1
+	}
+	return 0
 }

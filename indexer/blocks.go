@@ -1,110 +1,149 @@
 package indexer
 
-import "sync"
+import "sync/atomic"
 
-// block is what the table knows of one sequence hash that somebody holds.
-type block struct {
-	parent SeqHash // meaningless at position 0
-	set    uint32  // id of its holderSet
-	pos    uint32  // blocks before it in its prompt
+// find returns the entry of seq, 0 if nobody holds it. Readers may call it: the
+// entry had this key when it was looked at.
+func (t *Table) find(seq SeqHash) uint32 {
+	if seq == 0 {
+		return 0
+	}
+	p := t.index.probe(uint64(seq))
+	id := p.next()
+	if id == 0 {
+		return 0
+	}
+	dir := t.arena.chunks()
+	for ; id != 0; id = p.next() {
+		if atomic.LoadUint64((*uint64)(&slabOf(dir, id).keys[id&(slabSize-1)])) == uint64(seq) {
+			return id
+		}
+	}
+	return 0
 }
 
-// blocks maps sequence hashes to blocks, in shards by the hash's top bits.
-//
-// One writer at a time: the holder of the table's mutex. It changes a shard
-// under the shard's lock and reads without. Readers take a shard's lock for
-// the time of one look-up.
-type blocks struct {
-	shards [numShards]shard
-	sets   setTable
+// parentOf returns the parent of the block that a names, if somebody holds that
+// block.
+func (t *Table) parentOf(a alias) (SeqHash, bool) {
+	if a.ref != 0 {
+		return a.parent, true
+	}
+	id := t.find(a.seq)
+	if id == 0 {
+		return 0, false
+	}
+	return t.arena.place(id).parent, true
 }
+
+// refusal says why a block was not admitted.
+type refusal uint8
 
 const (
-	shardBits = 8
-	numShards = 1 << shardBits
+	admitted refusal = iota
+	noBlocks         // the bound on blocks is reached
+	noBytes          // the bound on memory is reached
+	noKey            // its sequence hash is 0, which is none
 )
 
-type shard struct {
-	mu sync.RWMutex
-	m  map[SeqHash]block
-	_  [32]byte // the next shard's lock is in another cache line
+// hint is what helps to find or make an entry.
+type hint struct {
+	after uint32 // the entry of the block before, if that is known
+	want  int    // how many blocks may follow, this one included
+	fresh bool   // the name has no ref
 }
 
-func (b *blocks) shard(seq SeqHash) *shard { return &b.shards[seq>>(64-shardBits)] }
-
-// setOf returns who holds seq, nil if nobody does. For readers.
-func (b *blocks) setOf(seq SeqHash) *holderSet {
-	s := b.shard(seq)
-	s.mu.RLock()
-	set := b.sets.get(s.m[seq].set)
-	s.mu.RUnlock()
-	return set
-}
-
-// at returns the block of seq. For the writer.
-func (b *blocks) at(seq SeqHash) (block, bool) {
-	e, ok := b.shard(seq).m[seq]
-	return e, ok
-}
-
-// add makes slot hold p in tier t, and reports whether it did not before.
-func (b *blocks) add(p place, slot int, t Tier) bool {
-	s := b.shard(p.seq)
-	e, ok := s.m[p.seq]
-	if !ok {
-		e = block{parent: p.parent, pos: p.pos}
+// admit makes an entry for the block at p, under the name e, with the given
+// set.
+func (t *Table) admit(p *place, e EngineHash, set uint32, h hint) (uint32, refusal) {
+	if p.seq == 0 {
+		return 0, noKey
 	}
-	old := b.sets.get(e.set)
-	if old.has(slot, t) {
-		return false
+	if !t.mem.block() {
+		return 0, noBlocks
 	}
-	b.replace(s, p.seq, e, old, b.sets.with(old, slot, t))
-	return true
+	id := uint32(0)
+	if t.index.room(uint64(p.seq)) && t.names.index.room(uint64(e)) {
+		id = t.arena.room(h.after, h.want)
+	}
+	if id == 0 {
+		t.mem.unblock()
+		return 0, noBytes
+	}
+	t.sets.count(set, 1, 0, 0)
+	t.arena.put(id, set, p, e)
+	t.index.put(uint64(p.seq), id)
+	t.addName(e, nameRef(id), h.fresh)
+	return id, admitted
 }
 
-// remove makes slot no longer hold seq in tier t.
-func (b *blocks) remove(seq SeqHash, slot int, t Tier) {
-	s := b.shard(seq)
-	if e, ok := s.m[seq]; ok {
-		old := b.sets.get(e.set)
-		b.replace(s, seq, e, old, b.sets.without(old, slot, t))
+// discard frees the entry of a block that nobody holds.
+func (t *Table) discard(id uint32) {
+	if !t.arena.hasMany(id) {
+		t.names.drop(t.nameOf(nameRef(id)), nameRef(id))
 	}
+	t.index.replace(uint64(t.arena.key(id)), id, 0)
+	t.arena.free(id)
+	t.mem.unblock()
 }
 
-// removeSlot makes slot no longer hold seq in any tier.
-func (b *blocks) removeSlot(seq SeqHash, slot int) {
-	s := b.shard(seq)
-	if e, ok := s.m[seq]; ok {
-		old := b.sets.get(e.set)
-		b.replace(s, seq, e, old, b.sets.withoutSlot(old, slot))
-	}
-}
-
-// replace gives block e of seq another set; without one the block is dropped.
-func (b *blocks) replace(s *shard, seq SeqHash, e block, from, to *holderSet) {
+// setBlock gives the block id another set. Without one it is freed.
+func (t *Table) setBlock(id, to uint32) {
+	from := t.arena.set(id)
 	if from == to {
 		return
 	}
-	b.sets.retain(to)
-	s.mu.Lock()
-	if to == nil {
-		delete(s.m, seq)
-	} else {
-		e.set = to.id
-		if s.m == nil {
-			s.m = make(map[SeqHash]block)
-		}
-		s.m[seq] = e
+	many := int32(0)
+	if t.arena.hasMany(id) {
+		many = 1
 	}
-	s.mu.Unlock()
-	b.sets.release(from)
+	t.sets.count(to, 1, many, 0)
+	if to == 0 {
+		t.discard(id)
+	} else {
+		t.arena.setSet(id, to)
+	}
+	t.sets.count(from, -1, -many, 0)
 }
 
-// len returns how many blocks somebody holds, swept or not. For the writer.
-func (b *blocks) len() int {
-	n := 0
-	for i := range b.shards {
-		n += len(b.shards[i].m)
+// setName gives a record another set. Without one it is dropped.
+func (t *Table) setName(ref nameRef, to uint32) {
+	i := uint32(ref &^ recordFlag)
+	r := t.names.records.at(i)
+	from := r.set
+	if from == to {
+		return
 	}
-	return n
+	t.sets.count(to, 0, 0, 1)
+	r.set = to
+	if to == 0 {
+		t.names.drop(r.name, ref)
+		t.names.records.drop(i)
+	}
+	t.sets.count(from, 0, 0, -1)
+}
+
+// eachBlock calls f for all entries, which f may free. Now and then it calls
+// pause, which may let other writers pass; it ends, and is false, if pause is.
+// What comes or goes meanwhile may be left out.
+func (t *Table) eachBlock(f func(id uint32), pause func() bool) bool {
+	for slab := uint32(1); slab != 0; {
+		slab = t.arena.each(slab, clearSlabs, f)
+		if slab != 0 && !pause() {
+			return false
+		}
+	}
+	return true
+}
+
+// eachRecord is eachBlock for records of names.
+func (t *Table) eachRecord(f func(nameRef), pause func() bool) bool {
+	for i := uint32(0); i < t.names.records.n; i++ {
+		if t.names.records.at(i).set != 0 {
+			f(nameRef(i) | recordFlag)
+		}
+		if i%(clearSlabs*slabSize) == clearSlabs*slabSize-1 && !pause() {
+			return false
+		}
+	}
+	return true
 }

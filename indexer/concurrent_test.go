@@ -1,12 +1,15 @@
 package indexer
 
 import (
+	"flag"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 )
+
+var churnFor = flag.Duration("churn", 1500*time.Millisecond, "how long TestChurn takes")
 
 // TestChurn: chains that do not change are answered exactly while other blocks
 // and streams come and go, and while people look.
@@ -75,7 +78,7 @@ func TestChurn(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(1500 * time.Millisecond)
+	time.Sleep(*churnFor)
 	stop.Store(true)
 	wg.Wait()
 	t.Logf("%d matches, %d blocks stored", matches.Load(), stored.Load())

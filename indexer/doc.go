@@ -36,22 +36,60 @@
 // Where events contradict themselves, the index forgets rather than guesses:
 // a run whose parent is unknown waits until the parent is known, and is never
 // taken for the start of a prompt; an engine hash that names two blocks at once
-// removes both, and leads to no children. So an answer may be too low after
+// removes both, and leads to no children. Where a bound of Options is reached,
+// what is new is not admitted, and is a hole. So an answer may be too low after
 // such trouble, and StoreResult counts it; it is not too high.
 //
 // # Concurrency
 //
-// Any number of goroutines match and inspect while streams write. Each Holder
-// is written by the one goroutine of its stream; writers of one table take
-// turns, block matches for no longer than one map update, and never wait for a
-// match as a whole. An Index has one goroutine, which frees what retired
-// holders held; Close waits for it.
+// Any number of goroutines match while streams write; they take no lock and
+// wait for nobody. Each Holder is written by the one goroutine of its stream;
+// writers of one table take turns, and so do inspections. An Index has one
+// goroutine, which frees what retired holders held; Close waits for it.
 //
 // # Inside
 //
-// A table is 256 locked maps from key to (parent, position, set). A set says who
-// holds the block, by tier, and is interned: blocks with the same holders have
-// the same set, so that a match need only look closer where the set changes.
-// Retire takes a bit out of the mask that matches begin with. Nothing outside
-// this package depends on that.
+// Blocks, hundreds of millions of words in all, are in four parts without
+// pointers, so that the garbage collector has nothing to walk:
+//
+//	 sequence hash                                  engine hash
+//	      |                                              |
+//	      v                                              v
+//	+-----------+   id    +----------------------+    +-----------+
+//	|  buckets  | ------> |  arena: slabs of 32  | <- |   names   |
+//	+-----------+         |  key key key key ... |    +-----------+
+//	                      |  set set set set ... |
+//	                      +----------------------+
+//	                           |   id
+//	                           v
+//	                      +----------------------+
+//	                      |  sets: slots, bits   |
+//	                      |  by tier; interned   |
+//	                      +----------------------+
+//
+// The arena (arena.go) gives a chain of blocks consecutive ids in a slab: a match
+// follows it without a look-up, and compares one key a slab, for a key stands
+// for the whole prefix. Buckets (buckets.go) are cache lines of eight tagged ids,
+// and find a block where no chain leads to it. A set (sets.go) says who holds a
+// block in which tier; equal sets are one, so that a match looks closer only
+// where the id changes, and one more holder costs nothing. Names (names.go) lead
+// from engine hashes to entries, for all streams at once: what a name means to
+// a stream is what the stream holds under it. Beside these, each holder keeps
+// what is rare in small maps: copies beyond the first (copies.go), names of
+// blocks that went lately (late.go), runs whose parent is unknown (orphans.go).
+//
+// The invariants:
+//
+//  1. An entry has a set that is not empty, or it is free; its key leads to it.
+//  2. A link between neighbours in a slab means parent and child: with that, a
+//     key that agrees speaks for the keys before it.
+//  3. A key is written last and zeroed first; a slab's word of links changes with
+//     every entry that is freed, and a set's generation with every use of its
+//     id. A reader who finds both as they were has read what was true.
+//  4. A stream is in a block's set if and only if it is in that of one of its
+//     names, as often as it has copies.
+//  5. A slot is used again only when no set has it any more (sweep.go).
+//  6. What is counted (blocks, bytes, uses of sets) equals a recount.
+//
+// Tests recount all of them. Nothing outside this package depends on any of this.
 package indexer

@@ -21,15 +21,10 @@ type Holder struct {
 
 	// The table's mutex guards the rest.
 	partial   bool
-	aliases   aliases
+	late      late
 	extra     map[copyKey]int // copies beyond the first
 	lot       lot
 	relations map[*Holder]relation
-}
-
-type copyKey struct {
-	seq  SeqHash
-	tier Tier
 }
 
 // Run is consecutive blocks that were stored together.
@@ -52,7 +47,7 @@ type Run struct {
 }
 
 // StoreResult counts what became of the blocks of a Run: each is Stored, a
-// duplicate, Orphaned or Dropped. It also counts other blocks that the run moved.
+// duplicate, Orphaned, Dropped or Refused. It also counts other blocks that the run moved.
 type StoreResult struct {
 	Stored     int // now held in the tier, and were not before
 	Duplicates int // one more copy of what was held, or parked, in the tier
@@ -62,6 +57,12 @@ type StoreResult struct {
 	// because of a conflict, and blocks parked earlier that a conflict showed to
 	// be unclear.
 	Dropped int
+
+	// Refused counts blocks that were not admitted, because a bound of Options
+	// was reached: the first for which there was no room, and those after it in
+	// the run. The stream lacks them until the engine stores them again; no match
+	// gets past them.
+	Refused int
 
 	// Conflicts counts blocks under an engine hash that names another block
 	// at the same time, or that would be their own ancestors. An engine whose
@@ -108,10 +109,10 @@ func (h *Holder) Store(r Run) StoreResult {
 	}
 	if !r.HasParent {
 		h.extend(r, 0, tip{}, &res)
-	} else if a, ok := h.aliases.known(r.Parent); ok {
-		h.extend(r, 0, tipOf(r.Parent, a), &res)
-	} else if h.aliases.ambiguous(r.Parent) {
+	} else if a, ok, ambiguous := h.own(r.Parent); ambiguous {
 		res.Dropped = len(r.Engine)
+	} else if ok && !a.unseen {
+		h.extend(r, 0, t.tipOf(r.Parent, a), &res)
 	} else if len(r.Engine) > 0 {
 		h.storeOrphan(r, &res)
 	}
@@ -141,32 +142,29 @@ func (h *Holder) Locate(t Tier, hashes []EngineHash) (known, unknown int) {
 
 func (h *Holder) locate(t Tier, e EngineHash) bool {
 	if n := h.lot.nodes[e]; n != nil {
-		h.addCopies(&n.copies[t], 1)
+		h.table.addCopies(&n.copies[t])
 		return true
 	}
-	a, ok := h.aliases.known(e)
+	a, ok := h.known(e)
 	if !ok {
 		return false
 	}
 	p, ok := h.placeOf(a)
-	if ok {
-		h.hold(t, e, p, 1)
-	}
-	return ok
+	return ok && h.hold(t, e, &p, 1, hint{want: 1}).refusal == admitted
 }
 
 // placeOf completes an alias. It fails only if nobody holds the block any more
 // and its parent has been forgotten.
 func (h *Holder) placeOf(a alias) (place, bool) {
-	p := place{seq: a.seq, before: a.before, pos: a.pos, scope: a.scope}
-	if b, ok := h.table.blocks.at(a.seq); ok {
-		p.parent = b.parent
+	p := a.place
+	if a.ref != 0 || a.pos == 0 {
 		return p, true
 	}
-	if a.pos == 0 {
+	if id := h.table.find(a.seq); id != 0 {
+		p.parent = h.table.arena.place(id).parent
 		return p, true
 	}
-	up, ok := h.aliases.known(a.before)
+	up, ok := h.known(a.before)
 	p.parent = up.seq
 	return p, ok && up.pos+1 == a.pos
 }
@@ -180,36 +178,60 @@ func (h *Holder) Remove(t Tier, hashes []EngineHash) (removed, unknown int) {
 	if h.retired.Load() {
 		return 0, 0
 	}
+	h.touchNames(hashes)
+	var last nameRef
 	for _, e := range hashes {
-		if t < NumTiers && h.remove(t, e) {
-			removed++
-		} else {
+		switch {
+		case t >= NumTiers:
 			unknown++
+		case len(h.lot.nodes) > 0 && h.lot.nodes[e] != nil:
+			if h.removeParked(t, e) {
+				removed++
+			} else {
+				unknown++
+			}
+		default:
+			if ref := h.take(e, t, h.table.near(last, e)); ref != 0 {
+				last = ref
+				removed++
+			} else {
+				unknown++
+			}
 		}
 	}
 	return removed, unknown
 }
 
-func (h *Holder) remove(t Tier, e EngineHash) bool {
-	if h.lot.nodes[e] != nil {
-		return h.removeParked(t, e)
+// touchNames fetches where names are that are to be removed, and then where
+// their blocks are.
+func (h *Holder) touchNames(hashes []EngineHash) {
+	if len(hashes) == 1 {
+		return
 	}
-	if h.aliases.take(e, t, func(a alias, n int) { h.lose(a.seq, t, n) }) {
-		return true
+	tb := h.table
+	hashes = hashes[:min(len(hashes), touchAhead)]
+	for _, e := range hashes {
+		tb.names.index.touch(uint64(e))
 	}
-	if _, ok := h.aliases.m[e]; !ok && h.partial {
-		h.aliases.bury(e, alias{unseen: true})
+	var last nameRef
+	for _, e := range hashes {
+		ref := tb.near(last, e)
+		if ref == 0 {
+			ref = tb.onlyRef(e)
+		}
+		if last = ref; ref != 0 {
+			tb.index.touch(uint64(tb.arena.key(tb.blockOf(ref))))
+		}
 	}
-	return false
 }
 
-// clearChunk is how many blocks Clear and the sweeper handle before they let
+// clearSlabs is how many slabs Clear and the sweeper handle before they let
 // other writers pass.
-const clearChunk = 256
+const clearSlabs = 64
 
 // Clear records that the engine dropped everything in tier t. It takes time in
-// proportion to what the stream holds in all tiers; matches meanwhile may see a
-// part of it. To clear all tiers at once, Retire h and Open another.
+// proportion to what the whole table has; matches meanwhile may see a part of
+// it. To clear all tiers at once, Retire h and Open another.
 func (h *Holder) Clear(t Tier) {
 	tb := h.table
 	tb.mu.Lock()
@@ -221,26 +243,22 @@ func (h *Holder) Clear(t Tier) {
 	if h.held[t].Load() == 0 {
 		return
 	}
-	n := 0
-	for e, a := range h.aliases.m {
-		if h.aliases.ambiguous(e) {
-			h.aliases.takeAll(e, t, func(a alias, c int) { h.lose(a.seq, t, c) })
-		} else if c := int(a.copies[t]); c > 0 {
-			a.copies[t] = 0
-			h.lose(a.seq, t, c)
-			if a.held() {
-				h.aliases.m[e] = a
-			} else {
-				delete(h.aliases.m, e)
-			}
+	pause := func() bool {
+		tb.mu.Unlock()
+		tb.mu.Lock()
+		return !h.retired.Load()
+	}
+	drop := func(ref nameRef) {
+		if c := h.copies(ref, t); c > 0 {
+			h.lose(ref, t, c)
 		}
-		if n++; n%clearChunk == 0 {
-			tb.mu.Unlock()
-			tb.mu.Lock()
-			if h.retired.Load() {
-				return
+	}
+	if tb.eachRecord(drop, pause) {
+		tb.eachBlock(func(id uint32) {
+			if !tb.arena.hasMany(id) {
+				drop(nameRef(id))
 			}
-		}
+		}, pause)
 	}
 }
 
@@ -256,6 +274,7 @@ func (h *Holder) Retire() {
 		return
 	}
 	t.publishRoster()
+	t.sets.retire(h.slot)
 	h.forgetRelations()
 	t.retired = append(t.retired, h)
 	select {
@@ -296,8 +315,8 @@ func (h *Holder) Lookup(e EngineHash) (SeqHash, bool) {
 	if h.retired.Load() {
 		return 0, false
 	}
-	a, ok := h.aliases.known(e)
-	if !ok || !a.held() {
+	a, ok := h.known(e)
+	if !ok || a.ref == 0 {
 		return 0, false
 	}
 	return a.seq, true

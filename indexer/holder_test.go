@@ -165,7 +165,7 @@ func TestForgottenAliases(t *testing.T) {
 func TestClear(t *testing.T) {
 	tb := newTestTable(t, Options{})
 	h := tb.Open(streamA)
-	c := newChain(1, 3*clearChunk) // so that the lock is given up in between
+	c := newChain(1, 3*clearSlabs*slabSize) // so that the lock is given up in between
 	d := newChain(2, 4)
 	h.Clear(GPU) // of nothing
 	h.Store(space(1).run(GPU, c, 0, len(c.seq)))
@@ -188,7 +188,7 @@ func TestClear(t *testing.T) {
 func TestRetire(t *testing.T) {
 	x := newIndex(t, Options{})
 	tb := x.Table(TableKey{"m", testBlockSize, false})
-	c := newChain(1, 3*clearChunk)
+	c := newChain(1, 3*clearSlabs*slabSize)
 	old, other := tb.Open(streamA), tb.Open(streamB)
 	old.Store(space(1).run(GPU, c, 0, len(c.seq)))
 	old.Store(space(1).run(GPU, newChain(2, 5), 1, 5))
@@ -229,7 +229,7 @@ func TestRetire(t *testing.T) {
 
 	waitSwept(t, x)
 	s = tb.Stats()
-	want(t, "sets", s.Sets, 2)
+	want(t, "sets", s.Sets, 3) // two blocks, and one of them under two names
 	// The slot is used again: by the new incarnation already if the sweeper was
 	// that fast, else by the next holder.
 	if again := tb.Open(streamC); now.slot != old.slot && again.slot != old.slot {
@@ -260,7 +260,7 @@ func TestCloseDuringSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	tb := x.Table(TableKey{"m", testBlockSize, false})
-	c := newChain(1, 100*clearChunk)
+	c := newChain(1, 20*clearSlabs*slabSize)
 	for i := range 4 {
 		h := tb.Open(StreamID{"pod", i})
 		h.Store(space(i).run(GPU, c, 0, len(c.seq)))

@@ -17,8 +17,10 @@ type Index struct {
 	opts   Options
 	hasher Hasher
 
-	mu  sync.Mutex // serializes changes of dir
-	dir atomic.Pointer[directory]
+	mu     sync.Mutex // serializes changes of dir
+	dir    atomic.Pointer[directory]
+	quota  quota             // of all tables
+	quotas map[string]*quota // by model; guarded by mu
 
 	wake   chan struct{} // a holder was retired
 	stop   chan struct{}
@@ -55,6 +57,7 @@ func New(o Options) (*Index, error) {
 		wake:   make(chan struct{}, 1),
 		stop:   make(chan struct{}),
 	}
+	x.quota.maxBlocks, x.quota.maxBytes = int64(o.MaxBlocks), o.MaxBytes
 	x.dir.Store(&directory{})
 	x.done.Go(x.sweep)
 	return x, nil
@@ -92,6 +95,20 @@ func (x *Index) Table(key TableKey) *Table {
 		d.byModel[key.Model] = of
 	})
 	return t
+}
+
+// quotaOf returns what bounds the tables of model. The caller has the index's
+// mutex.
+func (x *Index) quotaOf(model string) *quota {
+	q := x.quotas[model]
+	if q == nil {
+		q = &quota{maxBlocks: int64(x.opts.MaxModelBlocks), maxBytes: x.opts.MaxModelBytes}
+		if x.quotas == nil {
+			x.quotas = make(map[string]*quota)
+		}
+		x.quotas[model] = q
+	}
+	return q
 }
 
 // Tables returns the tables that model has: ordered by block size, tokens

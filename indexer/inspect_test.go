@@ -30,7 +30,7 @@ func TestBlock(t *testing.T) {
 
 func TestWalk(t *testing.T) {
 	tb := newTestTable(t, Options{})
-	c := newChain(1, 40*walkChunk)
+	c := newChain(1, 40*walkSlabs*slabSize)
 	h := tb.Open(streamA)
 	h.Store(space(1).run(GPU, c, 0, len(c.seq)))
 	seen := map[SeqHash]int{}

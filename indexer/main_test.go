@@ -40,7 +40,7 @@ func newTestTable(t testing.TB, o Options) *Table {
 }
 
 // waitSwept waits until no retired holder is left.
-func waitSwept(t testing.TB, x *Index) {
+func waitSwept(t rapid.TB, x *Index) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
 		left := 0

@@ -34,16 +34,28 @@ type StreamMatch struct {
 	Blocks [NumTiers]int
 }
 
+// Windows of blocks are hashed before they are looked up: the first is small,
+// for prompts that nobody holds, the later ones ever larger.
+const (
+	firstWindow = 16
+	lastWindow  = 1024
+)
+
 // MatchTokens finds which streams hold leading blocks of a prompt. A table of
 // bigrams forms the n-1 pairs of n tokens. maxBlocks bounds the scan, 0 means
-// no bound. Blocks are hashed one after the other as the scan reaches them: a
-// prompt that nobody holds costs one block.
+// no bound. Blocks are hashed as the scan needs them, in windows of growing
+// size: a prompt that nobody holds costs 16 blocks.
 func (t *Table) MatchTokens(tokens []uint32, scope ScopeKey, maxBlocks int, r *Result) {
 	m := &r.matching
-	var seq SeqHash
-	for i := range r.begin(t, t.blocksIn(len(tokens)), maxBlocks) {
-		seq = t.chain(i, seq, scope, t.localAt(tokens, i, &m.pairs))
-		if !r.step(t.blocks.setOf(seq)) {
+	total := r.begin(t, t.blocksIn(len(tokens)), maxBlocks)
+	var prev SeqHash
+	for i, n := 0, firstWindow; i < total; n = min(4*n, lastWindow) {
+		m.window = m.window[:0]
+		for end := min(i+n, total); i < end; i++ {
+			prev = t.chain(i, prev, scope, t.localAt(tokens, i, &m.pairs))
+			m.window = append(m.window, prev)
+		}
+		if !t.scan(m.window, r) {
 			break
 		}
 	}
@@ -52,10 +64,16 @@ func (t *Table) MatchTokens(tokens []uint32, scope ScopeKey, maxBlocks int, r *R
 
 // MatchLocal is MatchTokens for a caller that has hashed the blocks' tokens.
 func (t *Table) MatchLocal(local []LocalHash, scope ScopeKey, maxBlocks int, r *Result) {
-	var seq SeqHash
-	for i := range r.begin(t, len(local), maxBlocks) {
-		seq = t.chain(i, seq, scope, local[i])
-		if !r.step(t.blocks.setOf(seq)) {
+	m := &r.matching
+	total := r.begin(t, len(local), maxBlocks)
+	var prev SeqHash
+	for i, n := 0, firstWindow; i < total; n = min(4*n, lastWindow) {
+		m.window = m.window[:0]
+		for end := min(i+n, total); i < end; i++ {
+			prev = t.chain(i, prev, scope, local[i])
+			m.window = append(m.window, prev)
+		}
+		if !t.scan(m.window, r) {
 			break
 		}
 	}
@@ -63,20 +81,21 @@ func (t *Table) MatchLocal(local []LocalHash, scope ScopeKey, maxBlocks int, r *
 }
 
 // MatchSeq is MatchTokens for a caller that has hashed the prefixes. The scope
-// is in the hashes.
+// is in the hashes. They must be those of one prompt, in order: each stands for
+// all blocks before it, and where one is found, those may not be compared.
 func (t *Table) MatchSeq(seq []SeqHash, maxBlocks int, r *Result) {
-	for i := range r.begin(t, len(seq), maxBlocks) {
-		if !r.step(t.blocks.setOf(seq[i])) {
-			break
-		}
-	}
+	t.scan(seq[:r.begin(t, len(seq), maxBlocks)], r)
 	r.end()
 }
 
 // matching is the state of a match, and its scratch memory.
 type matching struct {
 	roster *roster
-	last   *holderSet         // of the block before
+	last   uint32             // id of the set of the block before
+	view   view               // of that set
+	next   uint32             // the entry where the next block may be
+	set    []uint64           // words of a set
+	window []SeqHash          // hashes
 	alive  [NumTiers][]uint64 // by cumulative tier: slots that hold all blocks so far
 	at     []int32            // slot -> its place in Streams
 	slots  []int32            // place in Streams -> slot
@@ -86,7 +105,7 @@ type matching struct {
 // begin prepares r for a match and returns how many blocks to scan at most.
 func (r *Result) begin(t *Table, total, maxBlocks int) int {
 	m := &r.matching
-	m.roster, m.last = t.roster.Load(), nil
+	m.roster, m.last, m.view, m.next = t.roster.Load(), 0, view{}, 0
 	m.slots = m.slots[:0]
 	r.TotalBlocks, r.ScannedBlocks, r.Streams = total, 0, r.Streams[:0]
 	var streams uint64
@@ -110,24 +129,19 @@ func (r *Result) begin(t *Table, total, maxBlocks int) int {
 	return total
 }
 
-// step takes the next block, held by set, and reports whether any stream still
-// matches.
-func (r *Result) step(set *holderSet) bool {
+// step takes block n, held by the set that has the given planes of words one
+// after another, and reports whether any stream still matches.
+func (r *Result) step(n int, set []uint64, words int) bool {
 	m := &r.matching
-	n := r.ScannedBlocks
-	r.ScannedBlocks++
-	if set == m.last && n > 0 {
-		return true // the same streams: all that are alive hold it
-	}
-	m.last = set
+	r.ScannedBlocks = n + 1
 	var left uint64
 	for w, still := range m.alive[NumTiers-1] {
 		if still == 0 {
 			continue
 		}
 		var gpu, cpu, disk uint64
-		if set != nil {
-			gpu, cpu, disk = set.word(w)
+		if w < words {
+			gpu, cpu, disk = set[w], set[words+w], set[2*words+w]
 		}
 		if n == 0 {
 			r.enter(w, still&(gpu|cpu|disk))
@@ -187,5 +201,5 @@ func (r *Result) end() {
 		}
 	}
 	r.Streams = kept
-	m.roster, m.last = nil, nil // do not keep them from the garbage collector
+	m.roster, m.view = nil, view{} // do not keep them from the garbage collector
 }

@@ -74,6 +74,7 @@ type machine struct {
 	old     []*Holder // retired
 	paths   []path    // root to leaf
 	result  Result
+	bounded bool // blocks may be refused: then nothing is parked, and it is clear what is missing
 }
 
 type path struct {
@@ -86,11 +87,11 @@ var machineStreams = []StreamID{{"pod-0", 0}, {"pod-0", 1}, {"pod-1", 0}, {"pod-
 // spaceOf gives the last two streams one hash space.
 func spaceOf(id StreamID) space { return space(min(slices.Index(machineStreams, id), 2)) }
 
-func newMachine(t *rapid.T, x *Index) *machine {
+func newMachine(x *Index) *machine {
 	m := &machine{
 		table:  x.Table(TableKey{Model: "m", BlockSize: testBlockSize}),
-		policy: x.opts.DuplicatePolicy,
-		model:  model{}, holders: map[StreamID]*Holder{},
+		policy: x.opts.DuplicatePolicy, bounded: x.opts.MaxBlocks > 0,
+		model: model{}, holders: map[StreamID]*Holder{},
 	}
 	hs := x.Hasher()
 	for i, scope := range []ScopeKey{0, hs.Scope(Scope{LoRA: "sql"})} {
@@ -131,6 +132,9 @@ func (m *machine) steps(t *rapid.T) map[string]func(*rapid.T) {
 	part := func(t *rapid.T) (p path, from, to int) {
 		p = pick.Draw(t, "path")
 		from = max(0, rapid.IntRange(-len(p.seq), len(p.seq)-1).Draw(t, "from"))
+		if m.bounded {
+			from = 0
+		}
 		return p, from, rapid.IntRange(from+1, len(p.seq)).Draw(t, "to")
 	}
 	run := func(id StreamID, tier Tier, p path, from, to int) Run {
@@ -142,6 +146,9 @@ func (m *machine) steps(t *rapid.T) map[string]func(*rapid.T) {
 		id, tier := stream.Draw(t, "stream"), tier.Draw(t, "tier")
 		p, from, to := part(t)
 		res := m.holders[id].Store(run(id, tier, p, from, to))
+		if m.bounded {
+			to -= res.Refused
+		}
 		if n := res.Stored + res.Duplicates + res.Orphaned; n != to-from || res.Dropped+res.Conflicts+res.Implied > 0 {
 			t.Fatalf("%d blocks gave %+v", to-from, res)
 		}
@@ -276,22 +283,36 @@ func (m *machine) finish(t *rapid.T) {
 	}
 }
 
+// againstModel plays a random history of a table with the given options.
+func againstModel(o Options) func(*rapid.T) {
+	return func(t *rapid.T) {
+		x, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		m := newMachine(x)
+		t.Repeat(m.steps(t))
+		checkInvariants(t, m.table)
+		if m.bounded {
+			// Room is made for all, so that the rest is as if there were no bound.
+			if n := int(x.quota.blocks.Load()); n > o.MaxBlocks {
+				t.Fatalf("%d blocks, at most %d are allowed", n, o.MaxBlocks)
+			}
+			x.quota.maxBlocks = 0
+		}
+		m.finish(t)
+		waitSwept(t, x)
+		checkInvariants(t, m.table)
+	}
+}
+
 func TestAgainstModel(t *testing.T) {
-	for _, policy := range []DuplicatePolicy{Refcount, Set} {
-		t.Run(policy.String(), func(t *testing.T) {
-			rapid.Check(t, func(rt *rapid.T) {
-				x, err := New(Options{DuplicatePolicy: policy})
-				if err != nil {
-					rt.Fatal(err)
-				}
-				defer x.Close()
-				m := newMachine(rt, x)
-				rt.Repeat(m.steps(rt))
-				checkInvariants(t, m.table)
-				m.finish(rt)
-				waitSwept(t, x)
-				checkInvariants(t, m.table)
-			})
-		})
+	for name, o := range map[string]Options{
+		"refcount": {},
+		"set":      {DuplicatePolicy: Set},
+		"bounded":  {MaxBlocks: 20},
+	} {
+		t.Run(name, func(t *testing.T) { rapid.Check(t, againstModel(o)) })
 	}
 }

@@ -43,6 +43,16 @@ type Options struct {
 	// beyond it is dropped and counted. A parked block takes about 150 bytes.
 	MaxOrphanBlocks int
 
+	// Bounds on what the index keeps, in all and for each model; 0 means none.
+	// Blocks are counted once, however many streams hold them. Bytes are those of
+	// TableStats.Bytes. Where a bound is reached, blocks that nobody holds yet are
+	// not admitted (StoreResult.Refused) until removals make room; everything
+	// else goes on, and answers stay true: what was not admitted is a hole. Memory
+	// that removals need is never refused, so that Bytes may come to lie a little
+	// above its bound.
+	MaxBlocks, MaxModelBlocks int
+	MaxBytes, MaxModelBytes   int64
+
 	// DuplicatePolicy is Refcount unless set.
 	DuplicatePolicy DuplicatePolicy
 }
@@ -51,6 +61,10 @@ type Options struct {
 func (o Options) Validate() error {
 	if o.MaxOrphanBlocks < 0 {
 		return fmt.Errorf("cannot park %d orphan blocks: the bound must not be negative", o.MaxOrphanBlocks)
+	}
+	if o.MaxBlocks < 0 || o.MaxModelBlocks < 0 || o.MaxBytes < 0 || o.MaxModelBytes < 0 {
+		return fmt.Errorf("cannot keep %d blocks (%d a model) in %d bytes (%d a model): bounds must not be negative",
+			o.MaxBlocks, o.MaxModelBlocks, o.MaxBytes, o.MaxModelBytes)
 	}
 	if o.DuplicatePolicy > Set {
 		return fmt.Errorf("cannot use duplicate policy %d: it must be refcount or set", o.DuplicatePolicy)

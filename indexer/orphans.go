@@ -25,6 +25,17 @@ type parked struct {
 
 func (n *parked) held() bool { return n.copies != [NumTiers]uint16{} }
 
+// bytesPerOrphan is what a parked block takes on average, with its places in
+// the maps.
+const bytesPerOrphan = 160
+
+// addCopies counts one more copy, as the policy wants.
+func (t *Table) addCopies(copies *uint16) {
+	if int(*copies) < t.maxCopies() {
+		*copies++
+	}
+}
+
 // add puts n under its parent and reports whether it is the first there.
 func (l *lot) add(n *parked) (first bool) {
 	if l.nodes == nil {
@@ -93,10 +104,10 @@ func (h *Holder) storeOrphan(r Run, res *StoreResult) {
 func (h *Holder) ownTip(r Run) (int, tip) {
 	before := r.Parent
 	for i, e := range r.Engine {
-		if a, ok := h.aliases.known(e); ok && a.pos > 0 && a.before == before {
-			b, ok := h.table.blocks.at(a.seq)
-			if ok && h.table.hasher.Next(b.parent, r.Local[i]) == a.seq {
-				return i, tip{engine: before, seq: b.parent, pos: a.pos - 1, scope: a.scope, some: true}
+		if a, ok := h.known(e); ok && a.pos > 0 && a.before == before {
+			parent, ok := h.table.parentOf(a)
+			if ok && h.table.hasher.Next(parent, r.Local[i]) == a.seq {
+				return i, tip{engine: before, seq: parent, pos: a.pos - 1, scope: a.scope, some: true}
 			}
 		}
 		before = e
@@ -116,6 +127,9 @@ func (h *Holder) park(r Run, n int, res *StoreResult) {
 		case parkedFull:
 			res.Dropped += n - i
 			return
+		case parkedRefused:
+			h.table.refuse(noBytes, n-i, res)
+			return
 		case parkedConflict:
 			res.Conflicts++
 			res.Dropped += n - i
@@ -134,6 +148,7 @@ const (
 	parkedNew      parking = iota
 	parkedCopy             // of what is parked
 	parkedFull             // there is no room
+	parkedRefused          // there is no memory
 	parkedConflict         // e names another block
 )
 
@@ -144,25 +159,26 @@ func (h *Holder) parkOne(t Tier, b parked) parking {
 			return parkedConflict
 		}
 		fresh := n.copies[t] == 0
-		h.addCopies(&n.copies[t], 1)
+		h.table.addCopies(&n.copies[t])
 		if fresh {
 			return parkedNew
 		}
 		return parkedCopy
 	}
-	if a, ok := h.aliases.m[b.engine]; ok {
-		if a.held() {
-			return parkedConflict
-		}
-		delete(h.aliases.m, b.engine)
+	if ref, _ := h.table.held(b.engine, h.slot); ref != 0 {
+		return parkedConflict
 	}
+	h.late.drop(b.engine)
 	if b.engine == b.parent || h.lot.kids[b.engine] != nil && h.lot.under(b.parent, b.engine) {
 		return parkedConflict // a block cannot be its own ancestor
 	}
 	if len(h.lot.nodes) >= h.table.maxOrphans {
 		return parkedFull
 	}
-	h.addCopies(&b.copies[t], 1)
+	if !h.table.mem.try(bytesPerOrphan) {
+		return parkedRefused
+	}
+	h.table.addCopies(&b.copies[t])
 	if h.lot.add(&b) && h.lot.nodes[b.parent] == nil {
 		h.table.sharing.wait(h, b.parent)
 	}
@@ -178,6 +194,7 @@ func (h *Holder) unpark(n *parked) {
 			h.table.sharing.unwait(h, n.parent)
 		}
 		h.parked.Add(-1)
+		h.table.mem.add(-bytesPerOrphan)
 		n = h.lot.nodes[n.parent]
 		if n == nil || n.held() || h.lot.kids[n.engine] != nil {
 			return
@@ -218,8 +235,8 @@ func (h *Holder) attach(b tip, p place, res *StoreResult) {
 		todo = todo[:len(todo)-1]
 		for n := h.lot.kids[b.engine]; n != nil; n = h.lot.kids[b.engine] {
 			p := b.follow(h.table.hasher, n.local)
-			h.moveIn(n, p, res)
-			todo = append(todo, tipAt(n.engine, p))
+			id := h.moveIn(n, p, b.id, res)
+			todo = append(todo, tipAt(n.engine, p, id))
 		}
 	}
 }
@@ -228,27 +245,35 @@ func (h *Holder) attach(b tip, p place, res *StoreResult) {
 // parent's: another stream told what it is, or it is a conflict.
 func (h *Holder) attachSelf(n *parked, p place, res *StoreResult) {
 	if p.pos > 0 && n.parent == p.before && h.table.hasher.Next(p.parent, n.local) == p.seq {
-		h.moveIn(n, p, res)
+		h.moveIn(n, p, 0, res)
 		return
 	}
 	res.Conflicts++
 	res.Dropped += h.dropTree(n)
 }
 
-// moveIn moves n from the lot to its place p. That makes no conflict: the name
+// moveIn moves n from the lot to its place p, and returns its entry, if it has
+// one; after is that of its parent, if that is known. That makes no conflict: the name
 // of what is parked is no alias.
-func (h *Holder) moveIn(n *parked, p place, res *StoreResult) {
+func (h *Holder) moveIn(n *parked, p place, after uint32, res *StoreResult) uint32 {
 	h.unpark(n)
 	if !n.held() {
-		h.aliases.bury(n.engine, aliasAt(p))
-		return
+		h.bury(n.engine, p)
+		return 0
 	}
+	var out outcome
 	for t, c := range n.copies {
-		if c > 0 {
-			h.hold(Tier(t), n.engine, p, int(c))
+		if c == 0 {
+			continue
+		}
+		if out = h.hold(Tier(t), n.engine, &p, int(c), hint{after: after, want: 1}); out.refusal != admitted {
+			h.bury(n.engine, p) // so that what waits under it does not wait for ever
+			h.table.refuse(out.refusal, 1, res)
+			return 0
 		}
 	}
 	res.Attached++
+	return out.id
 }
 
 // removeParked removes one copy of a parked block.
@@ -261,7 +286,7 @@ func (h *Holder) removeParked(t Tier, e EngineHash) bool {
 	if !n.held() && h.lot.kids[e] == nil {
 		h.unpark(n)
 		if h.partial {
-			h.aliases.bury(e, alias{unseen: true})
+			h.buryUnseen(e)
 		}
 	}
 	return true

@@ -1,245 +1,402 @@
 package indexer
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"unsafe"
+)
 
-// holderSet says which slots hold a block, one plane of bits for each tier.
-// It is interned: equal sets are one object, which never changes once it is
-// made. Readers keep pointers to it for as long as they like.
-type holderSet struct {
-	bits  []uint64 // NumTiers planes of words each
-	words int      // no plane needs more
-	id    uint32   // where setTable.byID has it; 0 is the empty set, which has no object
+// A set says which slots hold a block, one plane of bits for each tier. Sets are
+// interned: equal sets have one id, so that a match need only look closer where
+// the id changes, and a block that many streams hold costs no more than one that
+// one stream holds. Id 0 is the empty set.
+const (
+	setPart  = 256
+	memoBits = 12
+)
 
-	// Only the table's writer uses these.
-	refs int // blocks that have this set; 0: no longer interned
-	hash uint64
-	next *holderSet // with the same hash
+// setChunk is memory for 256 sets. bits has all words of one set after another,
+// the planes in order.
+type setChunk struct {
+	gens [setPart]uint32 // how often the id was given another set; a guard for readers
+	bits []uint64
 }
 
-// word returns word w of the planes.
-func (s *holderSet) word(w int) (gpu, cpu, disk uint64) {
-	if w >= s.words {
-		return 0, 0, 0
-	}
-	return s.bits[w], s.bits[s.words+w], s.bits[2*s.words+w]
+// setPool is what readers see. It is never changed but in the words and
+// generations of its chunks; where it must grow, another takes its place.
+type setPool struct {
+	words  int // of one plane
+	chunks []*setChunk
 }
 
-// has reports whether slot holds the block in tier t.
-func (s *holderSet) has(slot int, t Tier) bool {
-	w := slot >> 6
-	return s != nil && w < s.words && s.bits[int(t)*s.words+w]>>(slot&63)&1 != 0
+// setUse counts who has a set.
+type setUse struct {
+	blocks  uint32
+	many    uint32 // of these, blocks that have records of names
+	records uint32 // of names
 }
 
-// setTable interns holder sets. Sets are reference counted: one that no block
-// has any more is dropped and its id is used again.
+func (u setUse) total() uint32 { return u.blocks + u.records }
+
+// sets interns sets. Sets that nobody has are dropped, all at once when there are
+// enough of them, and their ids used again. A reader that still has such an id
+// notices by its generation.
 //
-// One writer at a time. Readers only call get, while they hold the lock of a
-// shard that has the id: the writer replaces ids under that lock, so a set that
-// can still be asked for is still there.
-type setTable struct {
-	byID   atomic.Pointer[[]*holderSet]
-	free   []uint32
-	byHash map[uint64]*holderSet
-	live   int
-	memo   []setStep
-	buf    []uint64
+// One writer at a time calls all methods but view.
+type sets struct {
+	pool    atomic.Pointer[setPool]
+	uses    []setUse // by id
+	hashes  []uint32 // by id: part of the hash of the words
+	intern  []uint32 // ids by hash: open addressing, 0 is free
+	ids     int      // interned, in use or not
+	free    []uint32
+	live    int      // in use
+	retired []uint64 // slots that no new set has, because their holder is gone
+	memo    []setStep
+	buf     []uint64
+	mem     *meter
 }
 
 // setStep remembers what a set became when a slot was added or taken away.
 type setStep struct {
-	from, to *holderSet
-	key      uint32
+	from, to uint32
+	key      uint32 // 0: none
 }
 
-const memoBits = 11
+const (
+	setBytes  = int64(unsafe.Sizeof(setUse{}) + 4)
+	stepBytes = int64(unsafe.Sizeof(setStep{}))
+)
 
-// get returns the set with the given id, nil for the empty one.
-func (st *setTable) get(id uint32) *holderSet {
-	if id == 0 {
-		return nil
+// words returns the words of one plane, and all words of a set. For the writer.
+func (st *sets) words(id uint32) (int, []uint64) {
+	p := st.pool.Load()
+	if p == nil || id == 0 {
+		return 0, nil
 	}
-	return (*st.byID.Load())[id]
+	n := NumTiers * p.words
+	i := int(id%setPart) * n
+	return p.words, p.chunks[id/setPart].bits[i : i+n : i+n]
 }
 
-// with returns s with slot in tier t. nil is the empty set, here and below.
-func (st *setTable) with(s *holderSet, slot int, t Tier) *holderSet {
-	return st.step(s, slot, 1<<t, true)
+// has reports whether slot holds a block with the set in tier t.
+func (st *sets) has(id uint32, slot int, t Tier) bool {
+	return st.tiers(id, slot)>>t&1 != 0
 }
 
-// without returns s without slot in tier t.
-func (st *setTable) without(s *holderSet, slot int, t Tier) *holderSet {
-	return st.step(s, slot, 1<<t, false)
+// tiers returns the tiers, as bits, in which slot holds a block with the set.
+func (st *sets) tiers(id uint32, slot int) uint32 {
+	words, set := st.words(id)
+	w := slot >> 6
+	if w >= words {
+		return 0
+	}
+	bit := slot & 63
+	return uint32(set[w]>>bit&1 | set[words+w]>>bit&1<<CPU | set[2*words+w]>>bit&1<<Disk)
 }
 
-// withoutSlot returns s without slot in any tier.
-func (st *setTable) withoutSlot(s *holderSet, slot int) *holderSet {
-	return st.step(s, slot, 1<<NumTiers-1, false)
+// with returns the set with slot in tier t.
+func (st *sets) with(id uint32, slot int, t Tier) uint32 { return st.step(id, slot, 1<<t, true) }
+
+// without returns the set without slot in the tiers of mask.
+func (st *sets) without(id uint32, slot int, mask uint32) uint32 {
+	return st.step(id, slot, mask, false)
+}
+
+// clean returns the set without the slots that are retired.
+func (st *sets) clean(id uint32) uint32 { return st.step(id, 0, 0, false) }
+
+// isRetired reports whether the set has a slot that is retired.
+func (st *sets) isRetired(id uint32) bool {
+	words, set := st.words(id)
+	for w := range min(words, len(st.retired)) {
+		if (set[w]|set[words+w]|set[2*words+w])&st.retired[w] != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // step adds or takes away slot in the tiers of mask.
-func (st *setTable) step(s *holderSet, slot int, mask uint32, add bool) *holderSet {
-	key := uint32(slot)<<(NumTiers+1) | mask<<1
-	var id uint32
-	if s != nil {
-		id = s.id
-	}
+func (st *sets) step(id uint32, slot int, mask uint32, add bool) uint32 {
+	key := uint32(slot)<<(NumTiers+2) | mask<<2 | 2
 	if add {
 		key |= 1
 	}
 	if st.memo == nil {
 		st.memo = make([]setStep, 1<<memoBits)
+		st.mem.add(int64(len(st.memo)) * stepBytes)
 	}
 	m := &st.memo[(uint64(id)<<32|uint64(key))*0x9E3779B97F4A7C15>>(64-memoBits)]
-	// key is never 0, mask is not. A set that was dropped meanwhile is no answer.
-	if m.key == key && m.from == s && (m.to == nil || m.to.refs > 0) {
+	if m.key == key && m.from == id {
 		return m.to
 	}
-	to := st.change(s, slot, mask, add)
-	*m = setStep{s, to, key}
+	to := st.changed(id, slot, mask, add)
+	*m = setStep{id, to, key} // after that: it may have forgotten all
 	return to
 }
 
-// change makes the set that step returns.
-func (st *setTable) change(s *holderSet, slot int, mask uint32, add bool) *holderSet {
-	words := 0
-	if s != nil {
-		words = s.words
-	}
+// changed makes the set that step returns.
+func (st *sets) changed(id uint32, slot int, mask uint32, add bool) uint32 {
 	if add {
-		words = max(words, slot>>6+1)
-	} else if slot>>6 >= words {
-		return s
+		st.widen(slot>>6 + 1)
 	}
-	buf := st.buf[:0]
+	words, set := st.words(id)
+	if set == nil {
+		if !add {
+			return 0
+		}
+		words = st.pool.Load().words
+		set = make([]uint64, NumTiers*words)
+	}
+	st.buf = append(st.buf[:0], set...)
+	buf := st.buf
+	some := uint64(0)
 	for t := range NumTiers {
-		for w := range words {
-			var b uint64
-			if s != nil && w < s.words {
-				b = s.bits[t*s.words+w]
+		plane := buf[t*words : (t+1)*words]
+		for w := range min(words, len(st.retired)) {
+			plane[w] &^= st.retired[w]
+		}
+		if w := slot >> 6; mask>>t&1 != 0 && w < words {
+			bit := uint64(1) << (slot & 63)
+			plane[w] &^= bit
+			if add {
+				plane[w] |= bit
 			}
-			if w == slot>>6 && mask>>t&1 != 0 {
-				bit := uint64(1) << (slot & 63)
-				b &^= bit
-				if add {
-					b |= bit
-				}
-			}
-			buf = append(buf, b)
+		}
+		for _, b := range plane {
+			some |= b
 		}
 	}
-	st.buf = buf
-	return st.intern(trim(buf, words))
+	if some == 0 {
+		return 0
+	}
+	return st.find(buf)
 }
 
-// trim cuts words off the planes that none needs, so that equal sets have
-// equal bits.
-func trim(buf []uint64, words int) ([]uint64, int) {
-	need := words
-	for need > 0 && buf[need-1]|buf[words+need-1]|buf[2*words+need-1] == 0 {
-		need--
+func hashWords(words []uint64) uint32 {
+	h := uint64(len(words))
+	for _, b := range words {
+		h = (h ^ b) * 0xff51afd7ed558ccd
+		h ^= h >> 32
 	}
-	if need < words {
-		for t := 1; t < NumTiers; t++ {
-			copy(buf[t*need:(t+1)*need], buf[t*words:])
-		}
-	}
-	return buf[:NumTiers*need], need
+	return uint32(h)
 }
 
-// intern returns the one set with these bits; it may be new, with no block.
-func (st *setTable) intern(bits []uint64, words int) *holderSet {
-	if words == 0 {
-		return nil
+// find returns the id of the set with these words; it may be new.
+func (st *sets) find(words []uint64) uint32 {
+	if 4*(st.ids+1) > 3*len(st.intern) {
+		st.reclaim()
 	}
-	hash := uint64(words)
-	for _, b := range bits {
-		hash = (hash ^ b) * 0xff51afd7ed558ccd
-		hash ^= hash >> 32
-	}
+	hash := hashWords(words)
+	mask := uint32(len(st.intern) - 1)
+	i := hash & mask
 next:
-	for s := st.byHash[hash]; s != nil; s = s.next {
-		if s.words != words {
+	for ; st.intern[i] != 0; i = (i + 1) & mask {
+		id := st.intern[i]
+		if st.hashes[id] != hash {
 			continue
 		}
-		for i, b := range bits {
-			if s.bits[i] != b {
+		_, have := st.words(id)
+		for j, b := range words {
+			if have[j] != b {
 				continue next
 			}
 		}
-		return s
+		return id
 	}
-	s := &holderSet{bits: append([]uint64(nil), bits...), words: words, id: st.newID(), hash: hash, next: st.byHash[hash]}
-	if st.byHash == nil {
-		st.byHash = make(map[uint64]*holderSet)
+	id := st.newID()
+	p := st.pool.Load()
+	c := p.chunks[id/setPart]
+	atomic.AddUint32(&c.gens[id%setPart], 1) // before the words change
+	at := int(id%setPart) * len(words)
+	for j, b := range words {
+		atomic.StoreUint64(&c.bits[at+j], b)
 	}
-	st.byHash[hash] = s
-	(*st.byID.Load())[s.id] = s
-	st.live++
-	return s
+	st.hashes[id] = hash
+	st.intern[i] = id
+	st.ids++
+	return id
 }
 
-func (st *setTable) newID() uint32 {
+func (st *sets) newID() uint32 {
 	if n := len(st.free); n > 0 {
 		id := st.free[n-1]
 		st.free = st.free[:n-1]
 		return id
 	}
-	// Double the directory; readers of the old one find there what they may ask for.
-	var old []*holderSet
-	if p := st.byID.Load(); p != nil {
-		old = *p
-	}
-	ids := make([]*holderSet, max(64, 2*len(old)))
-	copy(ids, old)
-	st.byID.Store(&ids)
-	for id := len(ids) - 1; id >= max(1, len(old)); id-- {
+	old := st.pool.Load()
+	p := &setPool{words: old.words, chunks: append(old.chunks[:len(old.chunks):len(old.chunks)], st.newChunk(old.words))}
+	st.pool.Store(p)
+	first := len(old.chunks) * setPart
+	st.uses = append(st.uses, make([]setUse, setPart)...)
+	st.hashes = append(st.hashes, make([]uint32, setPart)...)
+	st.mem.add(setPart * setBytes)
+	for id := first + setPart - 1; id >= max(first, 1); id-- {
 		st.free = append(st.free, uint32(id))
 	}
 	return st.newID()
 }
 
-// retain notes that one more block has s.
-func (st *setTable) retain(s *holderSet) {
-	if s != nil {
-		s.refs++
-	}
+func (st *sets) newChunk(words int) *setChunk {
+	c := &setChunk{bits: make([]uint64, setPart*NumTiers*words)}
+	st.mem.add(c.bytes())
+	return c
 }
 
-// release notes that one block less has s. The caller has already replaced it
-// in that block, under the shard's lock.
-func (st *setTable) release(s *holderSet) {
-	if s == nil {
-		return
-	}
-	if s.refs--; s.refs > 0 {
-		return
-	}
-	(*st.byID.Load())[s.id] = nil
-	st.free = append(st.free, s.id)
-	st.live--
-	if st.byHash[s.hash] == s {
-		if s.next == nil {
-			delete(st.byHash, s.hash)
-		} else {
-			st.byHash[s.hash] = s.next
-		}
-		return
-	}
-	for p := st.byHash[s.hash]; p != nil; p = p.next {
-		if p.next == s {
-			p.next = s.next
-			return
-		}
-	}
-}
+func (c *setChunk) bytes() int64 { return int64(len(c.bits)*8) + setPart*4 }
 
-// each calls f for every set that some block has. For the writer.
-func (st *setTable) each(f func(*holderSet)) {
-	if p := st.byID.Load(); p != nil {
-		for _, s := range *p {
-			if s != nil {
-				f(s)
+// widen makes all sets at least so many words wide. Readers of the narrow ones
+// find that the generations have changed.
+func (st *sets) widen(words int) {
+	old := st.pool.Load()
+	if old == nil {
+		st.pool.Store(&setPool{words: words})
+		return
+	}
+	if old.words >= words {
+		return
+	}
+	words = max(words, old.words+old.words/2)
+	p := &setPool{words: words}
+	for _, c := range old.chunks {
+		to := st.newChunk(words)
+		for i := range setPart {
+			to.gens[i] = c.gens[i] + 1
+			for t := range NumTiers {
+				copy(to.bits[(i*NumTiers+t)*words:], c.bits[(i*NumTiers+t)*old.words:][:old.words])
 			}
 		}
+		p.chunks = append(p.chunks, to)
+	}
+	st.pool.Store(p)
+	for _, c := range old.chunks {
+		for i := range c.gens {
+			atomic.AddUint32(&c.gens[i], 1)
+		}
+		st.mem.add(-c.bytes())
+	}
+	st.rehash()
+}
+
+// reclaim drops the sets that nobody has, and makes room for others.
+func (st *sets) reclaim() {
+	kept := make([]uint32, 0, st.ids)
+	for _, id := range st.intern {
+		switch {
+		case id == 0:
+		case st.uses[id].total() > 0:
+			kept = append(kept, id)
+		default:
+			st.free = append(st.free, id)
+		}
+	}
+	st.ids = len(kept)
+	size := max(64, len(st.intern)/2)
+	for size < 4*(st.ids+1) {
+		size *= 2
+	}
+	st.mem.add(4 * int64(size-len(st.intern)))
+	st.intern = make([]uint32, size)
+	for _, id := range kept {
+		st.insert(id)
+	}
+	st.forget()
+}
+
+func (st *sets) insert(id uint32) {
+	mask := uint32(len(st.intern) - 1)
+	i := st.hashes[id] & mask
+	for st.intern[i] != 0 {
+		i = (i + 1) & mask
+	}
+	st.intern[i] = id
+}
+
+// rehash finds the places of all sets again, after their words have changed.
+func (st *sets) rehash() {
+	ids := st.intern
+	st.intern = make([]uint32, len(ids))
+	for _, id := range ids {
+		if id != 0 {
+			_, words := st.words(id)
+			st.hashes[id] = hashWords(words)
+			st.insert(id)
+		}
 	}
 }
+
+// count notes that n more, or fewer, blocks, blocks with records and records have
+// the set. Where one set takes the place of another, the new one is counted
+// first: it would else be free to be dropped.
+func (st *sets) count(id uint32, blocks, many, records int32) {
+	if id == 0 {
+		return
+	}
+	u := &st.uses[id]
+	was := u.total() > 0
+	u.blocks += uint32(blocks)
+	u.many += uint32(many)
+	u.records += uint32(records)
+	if is := u.total() > 0; is != was {
+		if is {
+			st.live++
+		} else {
+			st.live--
+		}
+	}
+}
+
+// each calls f for every set that is in use.
+func (st *sets) each(f func(id uint32)) {
+	for id := range st.uses {
+		if st.uses[id].total() > 0 {
+			f(uint32(id))
+		}
+	}
+}
+
+// retire keeps slot out of all sets that are made from now on, until restore.
+func (st *sets) retire(slot int) {
+	for len(st.retired) <= slot>>6 {
+		st.retired = append(st.retired, 0)
+	}
+	st.retired[slot>>6] |= 1 << (slot & 63)
+	st.forget()
+}
+
+// restore takes back retire: no block has a set with the slot any more.
+func (st *sets) restore(slot int) {
+	st.retired[slot>>6] &^= 1 << (slot & 63)
+	st.forget()
+}
+
+// forget drops the memory of steps, because they no longer hold.
+func (st *sets) forget() { clear(st.memo) }
+
+// view is a reader's look at a set: valid says whether what was read of it is
+// true, also after a while.
+type view struct {
+	pool *setPool
+	gen  *uint32
+	was  uint32
+}
+
+// view returns the set of an id that was just read from an entry, as words of
+// planes one after another, in dst. The caller checks that the entry still has
+// the set.
+func (st *sets) view(id uint32, dst []uint64) ([]uint64, int, view) {
+	p := st.pool.Load()
+	c := p.chunks[id/setPart]
+	v := view{pool: p, gen: &c.gens[id%setPart]}
+	v.was = atomic.LoadUint32(v.gen)
+	n := NumTiers * p.words
+	dst = dst[:0]
+	for i := int(id%setPart) * n; n > 0; n-- {
+		dst = append(dst, atomic.LoadUint64(&c.bits[i]))
+		i++
+	}
+	return dst, p.words, v
+}
+
+// valid reports whether the id of the view still means what it meant.
+func (v view) valid() bool { return v.gen == nil || atomic.LoadUint32(v.gen) == v.was }

@@ -133,7 +133,7 @@ func (t *Table) settle() {
 // attachAllShared attaches what of h waits for a name that o knows.
 func (h *Holder) attachAllShared(o *Holder) {
 	for e := range h.lot.kids {
-		if _, ok := o.aliases.known(e); ok {
+		if _, ok := o.known(e); ok {
 			h.attachShared(o, e)
 		}
 	}
@@ -146,7 +146,7 @@ func (h *Holder) attachShared(o *Holder, e EngineHash) {
 	if h == o || h.retired.Load() || o.retired.Load() {
 		return
 	}
-	a, ok := o.aliases.known(e)
+	a, ok := o.known(e)
 	if !ok {
 		return
 	}
@@ -164,7 +164,7 @@ func (h *Holder) attachShared(o *Holder, e EngineHash) {
 		return
 	}
 	var res StoreResult // of no run of this holder
-	h.attach(tipOf(e, a), p, &res)
+	h.attach(h.table.tipOf(e, a), p, &res)
 }
 
 // storeShared stores a run whose parent another holder knows, if there is one
@@ -206,7 +206,7 @@ func (h *Holder) findShared(r Run) (tip, *Holder) {
 
 // askParent asks o what the parent of r is.
 func (h *Holder) askParent(o *Holder, r Run) (tip, bool) {
-	a, ok := o.aliases.known(r.Parent)
+	a, ok := o.known(r.Parent)
 	if !ok || !h.table.sameScope(a.scope, r.Scope) {
 		return tip{}, false
 	}
@@ -215,22 +215,22 @@ func (h *Holder) askParent(o *Holder, r Run) (tip, bool) {
 		seq = h.table.hasher.Next(seq, r.Local[i])
 		h.compare(o, e, seq)
 	}
-	return tipOf(r.Parent, a), h.shares(o)
+	return h.table.tipOf(r.Parent, a), h.shares(o)
 }
 
 // askFirst asks o what the first block of r is. If its tokens are those of r,
 // then o shares, and the parent of the one is the parent of the other.
 func (h *Holder) askFirst(o *Holder, r Run) (tip, bool) {
-	a, ok := o.aliases.known(r.Engine[0])
+	a, ok := o.known(r.Engine[0])
 	if !ok || a.pos == 0 || a.before != r.Parent || !h.table.sameScope(a.scope, r.Scope) {
 		return tip{}, false
 	}
-	b, ok := h.table.blocks.at(a.seq)
+	parent, ok := h.table.parentOf(a)
 	if !ok {
 		return tip{}, false
 	}
-	h.relate(o, h.table.hasher.Next(b.parent, r.Local[0]) == a.seq)
-	return tip{engine: r.Parent, seq: b.parent, pos: a.pos - 1, scope: a.scope, some: true}, h.relations[o] == shared
+	h.relate(o, h.table.hasher.Next(parent, r.Local[0]) == a.seq)
+	return tip{engine: r.Parent, seq: parent, pos: a.pos - 1, scope: a.scope, some: true}, h.relations[o] == shared
 }
 
 // ancestor is a block of a chain that another holder knows.
@@ -244,13 +244,13 @@ type ancestor struct {
 // as another block, so that the two do not share after all.
 func (h *Holder) ancestors(e EngineHash, o *Holder) ([]ancestor, bool) {
 	var chain []ancestor
-	a, known := o.aliases.known(e)
+	a, known := o.known(e)
 	for known {
 		p, placed := o.placeOf(a)
 		if !placed {
 			break
 		}
-		if own, ok := h.aliases.m[e]; ok && !own.unseen && own.seq != a.seq {
+		if own, ok, _ := h.own(e); ok && !own.unseen && own.seq != a.seq {
 			h.relate(o, false)
 			return nil, false
 		}
@@ -259,7 +259,7 @@ func (h *Holder) ancestors(e EngineHash, o *Holder) ([]ancestor, bool) {
 			break
 		}
 		e = a.before
-		up, ok := o.aliases.known(e)
+		up, ok := o.known(e)
 		known = ok && up.pos+1 == a.pos && up.seq == p.parent
 		a = up
 	}
@@ -273,15 +273,21 @@ func (h *Holder) ancestors(e EngineHash, o *Holder) ([]ancestor, bool) {
 func (h *Holder) imply(chain []ancestor, res *StoreResult) int {
 	implied := 0
 	for _, a := range chain {
-		if _, own := h.aliases.m[a.engine]; own {
+		if _, own, _ := h.own(a.engine); own {
 			continue
 		}
+		id := uint32(0)
 		if h.lot.nodes[a.engine] == nil {
-			h.hold(GPU, a.engine, a.place, 1)
+			out := h.hold(GPU, a.engine, &a.place, 1, hint{want: 1})
+			if out.refusal != admitted {
+				h.table.refuse(out.refusal, 1, res)
+				continue
+			}
+			id = out.id
 			implied++
 		}
 		if len(h.lot.nodes) > 0 {
-			h.attach(tipAt(a.engine, a.place), a.place, res)
+			h.attach(tipAt(a.engine, a.place, id), a.place, res)
 		}
 	}
 	return implied
@@ -290,7 +296,7 @@ func (h *Holder) imply(chain []ancestor, res *StoreResult) int {
 // compare looks whether o uses e, too, and notes what that says if h uses it
 // for seq.
 func (h *Holder) compare(o *Holder, e EngineHash, seq SeqHash) {
-	if a, ok := o.aliases.known(e); ok {
+	if a, ok := o.known(e); ok {
 		h.relate(o, a.seq == seq)
 	}
 }
@@ -299,25 +305,57 @@ func (h *Holder) compare(o *Holder, e EngineHash, seq SeqHash) {
 const maxCompared = 1024
 
 // shares reports whether h and o are proven to share. If nothing is known of
-// them, it looks for a name that both use.
+// them, it looks for a name that both use: for different blocks, or for one.
 func (h *Holder) shares(o *Holder) bool {
-	if h.relations[o] != unrelated {
-		return h.relations[o] == shared
+	if h.relations[o] == unrelated {
+		h.compareShared(o)
 	}
-	few, many := h, o
-	if len(few.aliases.m) > len(many.aliases.m) {
-		few, many = many, few
+	if h.relations[o] == unrelated && h.table.haveCommonName(h.slot, o.slot) {
+		h.relate(o, true)
 	}
-	n := 0
-	for e := range few.aliases.m {
-		if a, ok := few.aliases.known(e); ok {
-			few.compare(many, e, a.seq)
-		}
-		if n++; n == maxCompared || h.relations[o] != unrelated {
-			break
-		}
+	if h.relations[o] == unrelated {
+		h.compareLate(o)
+		o.compareLate(h)
 	}
 	return h.relations[o] == shared
+}
+
+// compareShared compares names that stand for several blocks.
+func (h *Holder) compareShared(o *Holder) {
+	n := 0
+	for e := range h.table.names.shared {
+		if a, ok := h.known(e); ok {
+			h.compare(o, e, a.seq)
+		}
+		if n++; n == maxCompared || h.relations[o] != unrelated {
+			return
+		}
+	}
+}
+
+// compareLate compares names of blocks that h has removed lately.
+func (h *Holder) compareLate(o *Holder) {
+	n := 0
+	h.late.each(func(l *lateName) bool {
+		if a, ok := h.known(l.name); ok {
+			h.compare(o, l.name, a.seq)
+		}
+		n++
+		return n < maxCompared && h.relations[o] == unrelated
+	})
+}
+
+// haveCommonName reports whether two slots hold some block under one name: then
+// some name has both in its set.
+func (t *Table) haveCommonName(a, b int) bool {
+	found := false
+	t.sets.each(func(id uint32) {
+		u := t.sets.uses[id]
+		if u.blocks-u.many+u.records > 0 && t.sets.tiers(id, a) != 0 && t.sets.tiers(id, b) != 0 {
+			found = true
+		}
+	})
+	return found
 }
 
 // relate notes that h and o use one name for the same block, or do not. The

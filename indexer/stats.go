@@ -20,18 +20,13 @@ type TableStats struct {
 	Retired      int           // holders that wait for the sweeper
 	OrphanBlocks int           // parked
 	Sets         int           // distinct sets of holders
-	Bytes        int64         // memory, estimated from the counts
-}
+	Refused      Refused       // blocks that were not admitted, ever
 
-// Sizes for TableStats.Bytes: what map entries take on average, with the room
-// that maps leave free.
-const (
-	bytesPerBlock  = 40
-	bytesPerAlias  = 64
-	bytesPerExtra  = 40
-	bytesPerOrphan = 160
-	bytesPerSet    = 128
-)
+	// Bytes is the memory of the table's blocks, names, sets and parked blocks.
+	// It does not shrink where blocks go: what they took is used again. Little of
+	// it is estimated: the maps for parked blocks and for further copies.
+	Bytes int64
+}
 
 // Stats counts what the index has. It makes the writers of each table wait for
 // a moment, about as long as a thousand blocks take.
@@ -51,15 +46,9 @@ func (x *Index) Stats() Stats {
 func (t *Table) Stats() TableStats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := TableStats{Key: t.key, Retired: len(t.retired), Sets: t.blocks.sets.live}
-	s.Bytes = int64(t.blocks.len()) * bytesPerBlock
+	s := TableStats{Key: t.key, Retired: len(t.retired), Sets: t.sets.live, Refused: t.refused, Bytes: t.mem.bytes.Load()}
 	for _, h := range t.slots {
-		if h == nil {
-			continue
-		}
-		s.Bytes += int64(len(h.aliases.m))*bytesPerAlias + int64(len(h.extra))*bytesPerExtra +
-			int64(len(h.lot.nodes))*bytesPerOrphan
-		if h.retired.Load() {
+		if h == nil || h.retired.Load() {
 			continue
 		}
 		s.Holders++
@@ -69,12 +58,11 @@ func (t *Table) Stats() TableStats {
 		}
 	}
 	live := t.roster.Load().live
-	t.blocks.sets.each(func(set *holderSet) {
-		s.Bytes += bytesPerSet + 8*int64(len(set.bits))
-		for w := range min(set.words, len(live)) {
-			gpu, cpu, disk := set.word(w)
-			if (gpu|cpu|disk)&live[w] != 0 {
-				s.UniqueBlocks += set.refs
+	t.sets.each(func(id uint32) {
+		words, set := t.sets.words(id)
+		for w := range min(words, len(live)) {
+			if (set[w]|set[words+w]|set[2*words+w])&live[w] != 0 {
+				s.UniqueBlocks += int(t.sets.uses[id].blocks)
 				break
 			}
 		}

@@ -1,7 +1,5 @@
 package indexer
 
-import "math"
-
 // tip is the block that a run continues; the zero value is the beginning of a
 // prompt.
 type tip struct {
@@ -10,6 +8,7 @@ type tip struct {
 	pos    uint32
 	scope  scopeID
 	some   bool
+	id     uint32 // its entry, 0 if it is not known
 }
 
 // follow returns the place of the block that follows b, which has some.
@@ -17,28 +16,50 @@ func (b tip) follow(hs Hasher, local LocalHash) place {
 	return place{seq: hs.Next(b.seq, local), parent: b.seq, before: b.engine, pos: b.pos + 1, scope: b.scope}
 }
 
-// tipAt is p as the block that a run continues.
-func tipAt(e EngineHash, p place) tip {
-	return tip{engine: e, seq: p.seq, pos: p.pos, scope: p.scope, some: true}
+// tipAt is p, with its entry, as the block that a run continues.
+func tipAt(e EngineHash, p place, id uint32) tip {
+	return tip{engine: e, seq: p.seq, pos: p.pos, scope: p.scope, some: true, id: id}
 }
 
 // tipOf is a as the block that a run continues.
-func tipOf(e EngineHash, a alias) tip {
-	return tip{engine: e, seq: a.seq, pos: a.pos, scope: a.scope, some: true}
+func (t *Table) tipOf(e EngineHash, a alias) tip {
+	id := uint32(0)
+	if a.ref != 0 {
+		id = t.blockOf(a.ref)
+	}
+	return tipAt(e, a.place, id)
 }
 
 // extend stores the blocks of r from the given one on, the first of them after
 // b.
 func (h *Holder) extend(r Run, from int, b tip, res *StoreResult) {
+	if from == len(r.Engine) {
+		return
+	}
+	tb := h.table
+	p := place{pos: b.pos, scope: b.scope, before: b.engine, parent: b.seq}
+	if b.some {
+		p.pos++
+		p.seq = tb.hasher.Next(b.seq, r.Local[from])
+	} else {
+		p.seq, p.scope = tb.hasher.Root(r.Scope, r.Local[from]), tb.scopeID(r.Scope)
+	}
+	seqs := tb.follow(p.seq, r.Local[from+1:])
+	if tb.following(b.id, &p, r.Engine[from]) == 0 {
+		tb.touch(seqs, r.Engine[from:])
+	}
 	for i := from; i < len(r.Engine); i++ {
 		e := r.Engine[i]
-		var p place
-		if b.some {
-			p = b.follow(h.table.hasher, r.Local[i])
-		} else {
-			p = place{seq: h.table.hasher.Root(r.Scope, r.Local[i]), scope: h.table.scopeID(r.Scope)}
+		if i > from {
+			p = place{seq: seqs[i-from], parent: b.seq, before: b.engine, pos: b.pos + 1, scope: b.scope}
 		}
-		out := h.hold(r.Tier, e, p, 1)
+		out := h.hold(r.Tier, e, &p, 1, hint{after: b.id, want: len(r.Engine) - i})
+		if out.refusal != admitted {
+			// A hole, and nothing is to be put behind it: the rest of the run would
+			// take memory and match nothing.
+			tb.refuse(out.refusal, len(r.Engine)-i, res)
+			return
+		}
 		if out.stored {
 			res.Stored++
 		} else {
@@ -47,109 +68,164 @@ func (h *Holder) extend(r Run, from int, b tip, res *StoreResult) {
 		if out.conflict {
 			res.Conflicts++
 		}
+		b = tipAt(e, p, out.id)
 		if out.learnt && len(h.lot.nodes) > 0 {
-			h.attach(tipAt(e, p), p, res)
+			h.attach(b, p, res)
 		}
-		b = tipAt(e, p)
 	}
 }
 
-// aliasAt is an alias of the block at p that holds nothing yet.
-func aliasAt(p place) alias {
-	return alias{seq: p.seq, before: p.before, pos: p.pos, scope: p.scope}
+// follow returns seq and the hashes of the blocks that follow it. They are valid
+// until the next call.
+func (t *Table) follow(seq SeqHash, local []LocalHash) []SeqHash {
+	t.seqs = append(t.seqs[:0], seq)
+	for _, l := range local {
+		seq = t.hasher.Next(seq, l)
+		t.seqs = append(t.seqs, seq)
+	}
+	return t.seqs
+}
+
+// touchAhead is how many blocks of a run are fetched from memory at once.
+const touchAhead = 16
+
+// touch fetches where the blocks and their names are, or are going to be.
+func (t *Table) touch(seqs []SeqHash, names []EngineHash) {
+	for i := range min(len(seqs), touchAhead) {
+		t.index.touch(uint64(seqs[i]))
+		t.names.index.touch(uint64(names[i]))
+	}
+}
+
+// refuse counts n blocks that were not admitted.
+func (t *Table) refuse(why refusal, n int, res *StoreResult) {
+	switch why {
+	case noKey:
+		res.Dropped += n
+	case noBlocks:
+		res.Refused += n
+		t.refused.Blocks += int64(n)
+	default:
+		res.Refused += n
+		t.refused.Bytes += int64(n)
+	}
 }
 
 // outcome is what hold did.
 type outcome struct {
-	stored   bool // the stream did not hold the block in the tier before
-	learnt   bool // the name was not known before
-	conflict bool // the name stands for another block, too
+	id       uint32  // the block's entry
+	refusal  refusal // if it is not admitted, nothing was done
+	stored   bool    // the stream did not hold the block in the tier before
+	learnt   bool    // the name was not known before
+	conflict bool    // the name stands for another block, too
 }
 
 // hold records n more copies in tier t of the block at p, under the name e.
-func (h *Holder) hold(t Tier, e EngineHash, p place, n int) outcome {
-	var out outcome
-	a, ok := h.aliases.m[e]
-	switch {
-	case ok && !a.unseen && a.seq == p.seq:
-	case ok && a.held():
-		return h.holdSecond(t, e, p, n)
-	default:
-		a = aliasAt(p)
-		out.learnt = true
-	}
-	out.stored = h.gain(t, p, h.addCopies(&a.copies[t], n))
-	h.aliases.m[e] = a
-	if out.learnt {
-		h.table.sharing.noteLearnt(h, e)
-	}
-	return out
-}
-
-// holdSecond is hold for a name that stands for another block already.
-func (h *Holder) holdSecond(t Tier, e EngineHash, p place, n int) outcome {
-	if h.aliases.more == nil {
-		h.aliases.more = make(map[EngineHash][]alias)
-	}
-	out := outcome{}
-	more := h.aliases.more[e]
-	i := 0
-	for i < len(more) && more[i].seq != p.seq {
-		i++
-	}
-	if i == len(more) {
-		more = append(more, aliasAt(p))
-		out.conflict = true
-	}
-	out.stored = h.gain(t, p, h.addCopies(&more[i].copies[t], n))
-	h.aliases.more[e] = more
-	return out
-}
-
-// addCopies adds up to n copies, as the policy wants, and returns how many.
-func (h *Holder) addCopies(copies *uint16, n int) int {
-	limit := math.MaxUint16
-	if h.table.policy == Set {
-		limit = 1
-	}
-	n = min(n, limit-int(*copies))
-	*copies += uint16(n)
-	return n
-}
-
-// gain counts n more copies of the block at p in tier t, under whatever name,
-// and reports whether the first is among them.
-func (h *Holder) gain(t Tier, p place, n int) bool {
-	if n == 0 {
-		return false
-	}
-	first := h.table.blocks.add(p, h.slot, t)
-	if first {
-		h.held[t].Add(1)
-		n--
-	}
-	if n > 0 {
-		if h.extra == nil {
-			h.extra = make(map[copyKey]int)
+func (h *Holder) hold(t Tier, e EngineHash, p *place, n int, near hint) outcome {
+	tb := h.table
+	out := outcome{id: tb.following(near.after, p, e)}
+	var ref nameRef
+	if out.id != 0 && !tb.names.isAmbiguous(e) {
+		if tb.sets.tiers(tb.arena.set(out.id), h.slot) != 0 {
+			out.stored = h.gain(nameRef(out.id), t, n)
+			return out
 		}
-		h.extra[copyKey{p.seq, t}] += n
+		ref = nameRef(out.id)
+	} else {
+		var have nameRef
+		var more bool
+		if tb.names.isAmbiguous(e) {
+			have, more = tb.held(e, h.slot)
+		} else if have = tb.onlyRef(e); have == 0 {
+			near.fresh = true
+		} else if tb.sets.tiers(tb.holdersOf(have), h.slot) == 0 {
+			have = 0
+		}
+		if have != 0 && tb.arena.key(tb.blockOf(have)) != p.seq {
+			have = h.heldAs(e, p.seq, more)
+			out.conflict = have == 0
+		}
+		if have != 0 {
+			out.id = tb.blockOf(have)
+			out.stored = h.gain(have, t, n)
+			return out
+		}
+		if out.id == 0 {
+			out.id = tb.find(p.seq)
+		}
 	}
-	return first
+	if !out.conflict {
+		out.learnt = true
+		if l := h.late.get(e); l != nil && !l.unseen && l.seq == p.seq {
+			out.learnt = false
+			if p.before != l.before {
+				p.before, ref = l.before, 0
+			}
+		}
+	}
+	if h.join(t, e, p, n, ref, near, &out); out.refusal != admitted {
+		return outcome{refusal: out.refusal}
+	}
+	if near.after != 0 && out.id != near.after+1 {
+		tb.arena.hint(near.after, out.id)
+	}
+	if !out.conflict {
+		h.late.drop(e)
+	}
+	if out.learnt {
+		tb.sharing.noteLearnt(h, e)
+	}
+	return out
 }
 
-// lose takes back n copies.
-func (h *Holder) lose(seq SeqHash, t Tier, n int) {
-	k := copyKey{seq, t}
-	extra := h.extra[k] // 0 if there is none
-	if n < extra {
-		h.extra[k] = extra - n
-		return
+// join makes h hold the block at p, which it does not hold under the name e. ref
+// is that name of it, if that is known.
+func (h *Holder) join(t Tier, e EngineHash, p *place, n int, ref nameRef, near hint, out *outcome) {
+	tb := h.table
+	if out.id == 0 {
+		out.id, out.refusal = tb.admit(p, e, tb.sets.with(0, h.slot, t), near)
+		if out.refusal != admitted {
+			return
+		}
+		h.held[t].Add(1)
+		out.stored = true
+		if n--; n == 0 {
+			return
+		}
+		ref = nameRef(out.id)
+	} else if ref == 0 {
+		if ref = tb.nameFor(out.id, e, p.before); ref == 0 {
+			out.refusal = noBytes
+			return
+		}
 	}
-	if extra > 0 {
-		delete(h.extra, k)
+	first := h.gain(ref, t, n)
+	out.stored = out.stored || first
+}
+
+// heldAs returns the ref under which h holds seq by the name e, if there is one.
+func (h *Holder) heldAs(e EngineHash, seq SeqHash, more bool) nameRef {
+	if !more {
+		return 0
 	}
-	if n > extra {
-		h.table.blocks.remove(seq, h.slot, t)
-		h.held[t].Add(-1)
+	for _, ref := range h.table.heldRefs(e, h.slot) {
+		if h.table.arena.key(h.table.blockOf(ref)) == seq {
+			return ref
+		}
 	}
+	return 0
+}
+
+// following returns the entry after the given one, if that is the block at p and
+// e its only name: most often it is, where the chain is in the table already.
+func (t *Table) following(after uint32, p *place, e EngineHash) uint32 {
+	if after == 0 {
+		return 0
+	}
+	s, o := t.arena.at(after)
+	if o++; o == slabSize || s.runs>>o&1 == 0 || s.many>>o&1 != 0 ||
+		s.keys[o] != p.seq || s.name[o] != e || s.name[o-1] != p.before {
+		return 0
+	}
+	return after + 1
 }

@@ -12,48 +12,62 @@ func (x *Index) sweep() {
 		case <-x.wake:
 		}
 		for _, t := range x.dir.Load().tables {
-			for t.sweepOne(x.stop) {
+			for t.sweepRetired(x.stop) {
 			}
 		}
 	}
 }
 
-// sweepOne sweeps the holder that has waited longest. It is false if there is
-// none, or when stop ends it.
-func (t *Table) sweepOne(stop <-chan struct{}) bool {
+// sweepRetired takes the holders that wait for it out of all sets. It is false
+// if there are none, or when stop ends it.
+//
+// Since they were retired, no new set has them. So one walk over all blocks and
+// names finds what they are in, and after it their slots are free.
+func (t *Table) sweepRetired(stop <-chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.retired) == 0 {
+	batch := len(t.retired)
+	if batch == 0 {
 		return false
 	}
-	// Nobody else changes a retired holder, so its maps can be walked although
-	// the lock is given up in between.
-	h := t.retired[0]
-	n := 0
-	for e, a := range h.aliases.m {
-		t.blocks.removeSlot(a.seq, h.slot)
-		for _, a := range h.aliases.more[e] {
-			t.blocks.removeSlot(a.seq, h.slot)
-		}
-		if n++; n%clearChunk == 0 && !t.pause(stop) {
-			return false
+	pause := func() bool { return t.pause(stop) }
+	for _, h := range t.retired[:batch] {
+		n := 0
+		for e := range h.lot.kids {
+			t.sharing.unwait(h, e)
+			if n++; n%(clearSlabs*slabSize) == 0 && !pause() {
+				return false
+			}
 		}
 	}
-	for e := range h.lot.kids {
-		t.sharing.unwait(h, e)
-		if n++; n%clearChunk == 0 && !t.pause(stop) {
-			return false
-		}
+	// Blocks first: a record that is made meanwhile has the set of its block.
+	if !t.eachBlock(t.sweepBlock, pause) || !t.eachRecord(t.sweepRecord, pause) {
+		return false
 	}
-	h.aliases, h.extra, h.lot = aliases{}, nil, lot{}
-	t.retired[0] = nil
-	t.retired = t.retired[1:]
-	// Only now no block is left that shows the slot.
-	t.slots[h.slot] = nil
+	for _, h := range t.retired[:batch] {
+		t.mem.add(-h.late.bytes() - int64(len(h.lot.nodes))*bytesPerOrphan - int64(len(h.extra))*bytesPerExtra)
+		h.late, h.extra, h.lot = late{}, nil, lot{}
+		t.sets.restore(h.slot)
+		t.slots[h.slot] = nil
+	}
+	clear(t.retired[:batch])
+	t.retired = t.retired[batch:]
 	for n := len(t.slots); n > 0 && t.slots[n-1] == nil; n-- {
 		t.slots = t.slots[:n-1]
 	}
 	return true
+}
+
+func (t *Table) sweepBlock(id uint32) {
+	if set := t.arena.set(id); t.sets.isRetired(set) {
+		t.setBlock(id, t.sets.clean(set))
+	}
+}
+
+func (t *Table) sweepRecord(ref nameRef) {
+	if set := t.holdersOf(ref); t.sets.isRetired(set) {
+		t.setName(ref, t.sets.clean(set))
+	}
 }
 
 // pause lets other writers pass. It is false when stop is closed.

@@ -8,24 +8,29 @@ import (
 // Table says which streams hold which blocks of one model and block size.
 //
 // Matches and inspections are safe for any number of goroutines at once, also
-// while streams write. Writers take turns. A match takes no lock for longer
-// than one look-up, and sees every block as it stands at that moment: a chain
-// that does not change while it is matched is answered exactly, whatever else
-// changes.
+// while streams write. Writers take turns. A match takes no lock, and sees every
+// block as it stands at some moment meanwhile: a chain that does not change
+// while it is matched is answered exactly, whatever else changes.
 type Table struct {
 	key        TableKey
 	hasher     Hasher
 	policy     DuplicatePolicy
 	maxOrphans int
-	keepLate   int             // lateAliases, but in tests
+	keepLate   int             // lateNames, but in tests
 	wake       chan<- struct{} // tells the sweeper that there is work
 
 	roster atomic.Pointer[roster]
-	blocks blocks
+	arena  arena
+	index  buckets // sequence hash -> entry
+	sets   sets
+	mem    *meter
 
-	mu      sync.Mutex // held by whoever writes anything below, or blocks, or roster
-	slots   []*Holder  // by slot: its holder, until that is swept
-	retired []*Holder  // what waits for the sweeper
+	mu      sync.Mutex // held by whoever writes anything here but mem
+	names   names
+	refused Refused
+	seqs    []SeqHash // scratch
+	slots   []*Holder // by slot: its holder, until that is swept
+	retired []*Holder // what waits for the sweeper
 	sharing sharing
 }
 
@@ -45,8 +50,10 @@ func newTable(key TableKey, x *Index) *Table {
 	t := &Table{
 		key: key, hasher: x.hasher,
 		policy: x.opts.DuplicatePolicy, maxOrphans: x.opts.MaxOrphanBlocks,
-		keepLate: lateAliases, wake: x.wake,
+		keepLate: lateNames, wake: x.wake,
+		mem: &meter{model: x.quotaOf(key.Model), all: &x.quota},
 	}
+	t.arena.mem, t.index.mem, t.sets.mem, t.names.index.mem = t.mem, t.mem, t.mem, t.mem
 	t.roster.Store(&roster{})
 	return t
 }
@@ -68,7 +75,7 @@ func (t *Table) Open(id StreamID) *Holder {
 		t.slots = append(t.slots, nil)
 	}
 	h := &Holder{table: t, id: id, slot: slot}
-	h.aliases = aliases{m: make(map[EngineHash]alias), keep: t.keepLate}
+	h.late.keep = t.keepLate
 	t.slots[slot] = h
 	t.publishRoster()
 	return h

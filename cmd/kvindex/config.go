@@ -58,6 +58,12 @@ type indexConfig struct {
 	Seed         uint64 `koanf:"seed" yaml:"seed"`                   // of the block hashes; 1337 is the public convention
 	Duplicates   string `koanf:"duplicates" yaml:"duplicates"`       // refcount or set: see the README
 	ClearedTiers string `koanf:"cleared_tiers" yaml:"cleared_tiers"` // what "all blocks cleared" drops: all or gpu
+
+	// Bounds on what is kept, of all models and of each; 0 is none.
+	MaxBlocks      int   `koanf:"max_blocks" yaml:"max_blocks"`
+	MaxModelBlocks int   `koanf:"max_model_blocks" yaml:"max_model_blocks"`
+	MaxMemory      int64 `koanf:"max_memory" yaml:"max_memory"`             // bytes
+	MaxModelMemory int64 `koanf:"max_model_memory" yaml:"max_model_memory"` // bytes
 }
 
 type eventsConfig struct {

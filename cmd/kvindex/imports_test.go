@@ -30,8 +30,9 @@ const everything = "*"
 var importRule = map[string][]string{
 	"cmd/kvindex": {everything},
 
-	"indexer":          {},
-	"indexer/snapshot": {"indexer"},
+	"indexer":             {},
+	"scripts/bench-index": {"indexer"},
+	"indexer/snapshot":    {"indexer"},
 
 	"events":            {"indexer"},
 	"events/zmqsource":  {"events", "indexer"},

@@ -119,7 +119,11 @@ func newService(ctx context.Context, c config, log *slog.Logger) (s *service, er
 	if c.Index.Duplicates == "set" {
 		policy = indexer.Set
 	}
-	if s.index, err = indexer.New(indexer.Options{Seed: c.Index.Seed, DuplicatePolicy: policy}); err != nil {
+	if s.index, err = indexer.New(indexer.Options{
+		Seed: c.Index.Seed, DuplicatePolicy: policy,
+		MaxBlocks: c.Index.MaxBlocks, MaxModelBlocks: c.Index.MaxModelBlocks,
+		MaxBytes: c.Index.MaxMemory, MaxModelBytes: c.Index.MaxModelMemory,
+	}); err != nil {
 		return nil, err
 	}
 	for _, m := range c.Models {
