@@ -86,15 +86,21 @@ func (x *Index) Table(key TableKey) *Table {
 			return // another caller was faster
 		}
 		t = newTable(key, x)
-		d.tables[key] = t
-		d.declare(key.Model)
-		of := append(slices.Clone(d.byModel[key.Model]), t)
-		slices.SortFunc(of, func(a, b *Table) int {
-			return cmp.Or(cmp.Compare(a.key.BlockSize, b.key.BlockSize), boolToInt(a.key.Bigram)-boolToInt(b.key.Bigram))
-		})
-		d.byModel[key.Model] = of
+		d.insert(t)
 	})
 	return t
+}
+
+// insert makes t findable.
+func (d *directory) insert(t *Table) {
+	model := t.key.Model
+	d.tables[t.key] = t
+	d.declare(model)
+	of := append(slices.Clone(d.byModel[model]), t)
+	slices.SortFunc(of, func(a, b *Table) int {
+		return cmp.Or(cmp.Compare(a.key.BlockSize, b.key.BlockSize), boolToInt(a.key.Bigram)-boolToInt(b.key.Bigram))
+	})
+	d.byModel[model] = of
 }
 
 // quotaOf returns what bounds the tables of model. The caller has the index's

@@ -67,6 +67,7 @@ func (m model) holders() map[SeqHash]map[string]int {
 
 // machine drives an index and a model with the same steps.
 type machine struct {
+	index   *Index
 	table   *Table
 	policy  DuplicatePolicy
 	model   model
@@ -89,6 +90,7 @@ func spaceOf(id StreamID) space { return space(min(slices.Index(machineStreams, 
 
 func newMachine(x *Index) *machine {
 	m := &machine{
+		index: x,
 		table:  x.Table(TableKey{Model: "m", BlockSize: testBlockSize}),
 		policy: x.opts.DuplicatePolicy, bounded: x.opts.MaxBlocks > 0,
 		model: model{}, holders: map[StreamID]*Holder{},
@@ -215,8 +217,36 @@ func (m *machine) steps(t *rapid.T) map[string]func(*rapid.T) {
 			h.Locate(CPU, spaceOf(h.id).engines(p.seq))
 			h.Clear(GPU)
 		},
-		"": m.compare,
+		"snapshot": m.restart,
+		"":         m.compare,
 	}
+}
+
+// restart goes on with an index that was made from a snapshot of this one.
+func (m *machine) restart(t *rapid.T) {
+	x, err := New(m.index.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot := m.index.AppendSnapshot([]byte("before"))[len("before"):]
+	restored, refused, err := x.Restore(snapshot)
+	if err != nil || refused > 0 {
+		t.Fatalf("%d blocks refused, %v", refused, err)
+	}
+	waitSwept(t, m.index)
+	m.index.Close()
+	m.index, m.old = x, nil
+	m.table = x.Table(m.table.key)
+	for _, r := range restored {
+		if r.Key != m.table.key || m.holders[r.Stream] == nil || r.Holder.Stream() != r.Stream {
+			t.Fatalf("restored %+v", r)
+		}
+		m.holders[r.Stream] = r.Holder
+	}
+	if len(restored) != len(m.holders) {
+		t.Fatalf("%d holders restored of %d", len(restored), len(m.holders))
+	}
+	checkInvariants(t, m.table)
 }
 
 // compare asks a random question.
@@ -290,19 +320,19 @@ func againstModel(o Options) func(*rapid.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer x.Close()
 		m := newMachine(x)
+		defer func() { m.index.Close() }()
 		t.Repeat(m.steps(t))
 		checkInvariants(t, m.table)
 		if m.bounded {
 			// Room is made for all, so that the rest is as if there were no bound.
-			if n := int(x.quota.blocks.Load()); n > o.MaxBlocks {
+			if n := int(m.index.quota.blocks.Load()); n > o.MaxBlocks {
 				t.Fatalf("%d blocks, at most %d are allowed", n, o.MaxBlocks)
 			}
-			x.quota.maxBlocks = 0
+			m.index.quota.maxBlocks = 0
 		}
 		m.finish(t)
-		waitSwept(t, x)
+		waitSwept(t, m.index)
 		checkInvariants(t, m.table)
 	}
 }

@@ -1,0 +1,356 @@
+package indexer
+
+import "fmt"
+
+// Restored is a holder that Restore made: what a stream held when the snapshot
+// was taken. It answers matches like any other, until it is retired.
+type Restored struct {
+	Key    TableKey
+	Stream StreamID
+	Holder *Holder
+}
+
+// Restore fills an index that has no tables yet with a snapshot of another one
+// with the same seed. It is all or nothing: after an error, which wraps
+// ErrSnapshot and says what is wrong, the index is as it was. Bounds of Options
+// hold: what they do not admit is left out, and refused says how many blocks
+// that is.
+//
+// It takes 200 to 400 ns a block and holder.
+func (x *Index) Restore(b []byte) (holders []Restored, refused int, err error) {
+	d := &dec{b: b}
+	if v := d.num(); d.err == nil && v != SnapshotVersion {
+		return nil, 0, fmt.Errorf("%w: it has version %d, this kvindex reads %d", ErrSnapshot, v, SnapshotVersion)
+	}
+	if seed := d.hash(); d.err == nil && seed != x.hasher.seed {
+		return nil, 0, fmt.Errorf("%w: its hashes have another seed (index.seed)", ErrSnapshot)
+	}
+	var models []string
+	for range d.count(1, "models") {
+		models = append(models, d.str("a model"))
+	}
+	type lora struct{ model, name string }
+	var loras []lora
+	for range d.count(2, "adapters") {
+		name := d.str("an adapter")
+		for range d.count(1, "models of an adapter") {
+			loras = append(loras, lora{d.str("a model"), name})
+		}
+	}
+	tables := map[TableKey]*Table{}
+	for range d.count(5, "tables") {
+		t, found, out := x.decodeTable(d)
+		if d.err != nil {
+			break
+		}
+		if tables[t.key] != nil {
+			d.fail("two tables of %q with blocks of %d", t.key.Model, t.key.BlockSize)
+			break
+		}
+		tables[t.key] = t
+		holders = append(holders, found...)
+		refused += out
+	}
+	if d.err == nil && d.at != len(b) {
+		d.fail("%d bytes follow the end", len(b)-d.at)
+	}
+	if d.err == nil && len(x.dir.Load().tables) > 0 {
+		d.err = fmt.Errorf("%w: the index has tables already", ErrSnapshot)
+	}
+	if d.err != nil {
+		for _, t := range tables {
+			t.abandon()
+		}
+		return nil, 0, d.err
+	}
+	x.adopt(models, tables)
+	for _, l := range loras {
+		x.NoteLoRA(l.model, l.name)
+	}
+	return holders, refused, nil
+}
+
+// adopt makes tables part of the index.
+func (x *Index) adopt(models []string, tables map[TableKey]*Table) {
+	for _, m := range models {
+		x.Alias(m, m)
+	}
+	x.change(func(d *directory) {
+		for _, t := range tables {
+			d.insert(t)
+		}
+	})
+}
+
+// abandon gives back what t was counted for. It must not have been published.
+func (t *Table) abandon() {
+	for range t.arena.count {
+		t.mem.unblock()
+	}
+	t.mem.add(-t.mem.bytes.Load())
+}
+
+// reader decodes one table.
+type reader struct {
+	*dec
+	t       *Table
+	scopes  []scopeID
+	holders []*Holder
+	sets    []readSet
+	refused int
+}
+
+// member is one stream in a set.
+type member struct {
+	holder *Holder
+	tiers  byte
+}
+
+// readSet is a set of the snapshot.
+type readSet struct {
+	members []member
+	id      uint32 // what it is here
+}
+
+func (x *Index) decodeTable(d *dec) (t *Table, found []Restored, refused int) {
+	key := TableKey{Model: d.str("a model"), BlockSize: d.upTo(1<<31, "a block size"), Bigram: d.bool("bigram")}
+	if d.err != nil {
+		return nil, nil, 0
+	}
+	x.mu.Lock()
+	t = newTable(key, x)
+	x.mu.Unlock()
+	// Nobody else knows t yet: its mutex is not needed.
+	r := &reader{dec: d, t: t, scopes: []scopeID{0}}
+	for range d.count(8, "scopes") {
+		r.scopes = append(r.scopes, t.scopeID(ScopeKey(d.hash())))
+	}
+	for range d.count(3, "streams") {
+		id := StreamID{Instance: d.str("an instance"), Rank: d.upTo(1<<31, "a rank")}
+		h := t.Open(id)
+		h.partial = d.bool("partial")
+		r.holders = append(r.holders, h)
+		found = append(found, Restored{key, id, h})
+	}
+	r.readSets()
+	r.readEntries()
+	r.readParked()
+	r.readLate()
+	for _, s := range r.sets {
+		t.sets.count(s.id, 0, 0, -1)
+	}
+	if d.err != nil {
+		t.abandon()
+		return nil, nil, 0
+	}
+	return t, found, r.refused
+}
+
+func (r *reader) readSets() {
+	for range r.counted(r.fixed(), 3, "sets") {
+		var set readSet
+		for range r.count(2, "members of a set") {
+			i := r.upTo(uint64(len(r.holders)), "a stream")
+			tiers := r.byte()
+			if r.err != nil {
+				return
+			}
+			if tiers == 0 || tiers >= 1<<NumTiers {
+				r.fail("tiers %#x", tiers)
+				return
+			}
+			h := r.holders[i]
+			set.members = append(set.members, member{h, tiers})
+			for tier := range Tier(NumTiers) {
+				if tiers>>tier&1 != 0 {
+					set.id = r.t.sets.with(set.id, h.slot, tier)
+				}
+			}
+		}
+		r.t.sets.count(set.id, 0, 0, 1) // so that it stays until blocks have it
+		r.sets = append(r.sets, set)
+	}
+}
+
+// entryName is one name of an entry, as it is read.
+type entryName struct {
+	name, before EngineHash
+	set          *readSet
+}
+
+func (r *reader) readEntries() {
+	var at place
+	var name EngineHash // of the entry before
+	var id uint32       // of the entry before, 0 if that was not admitted
+	var set *readSet
+	var names []entryName
+	for n := r.counted(r.fixed(), 10, "entries"); n > 0 && r.err == nil; n-- {
+		flags := r.byte()
+		seq := SeqHash(r.hash())
+		if flags&entryLinked != 0 {
+			at = place{seq: seq, parent: at.seq, before: name, pos: at.pos + 1, scope: at.scope}
+		} else {
+			at = r.place()
+			at.seq = seq
+		}
+		if flags&entrySameSet == 0 {
+			set = r.set()
+		}
+		names = names[:0]
+		if flags&entryMany == 0 {
+			names = append(names, entryName{EngineHash(r.hash()), at.before, set})
+		} else {
+			for range r.count(17, "names") {
+				names = append(names, entryName{EngineHash(r.hash()), EngineHash(r.hash()), r.set()})
+			}
+		}
+		if r.err != nil {
+			return
+		}
+		if len(names) == 0 || seq == 0 || set == nil || r.t.find(seq) != 0 {
+			r.fail("an entry without a name, a hash or a set, or one that is there twice")
+			return
+		}
+		after := id
+		if flags&entryLinked == 0 {
+			after = 0
+		}
+		id = r.hold(at, names, hint{after: after, want: min(n, slabSize)})
+		name = names[0].name
+		if flags&entryExtra != 0 {
+			r.copies(at, names)
+		}
+	}
+}
+
+// hold makes the streams hold the block at p, and returns its entry, 0 if it is
+// not admitted.
+func (r *reader) hold(p place, names []entryName, near hint) (id uint32) {
+	if len(names) == 1 && names[0].before == p.before {
+		return r.admit(p, names[0], near)
+	}
+	for _, n := range names {
+		p.before = n.before
+		for _, m := range n.set.members {
+			for tier := range Tier(NumTiers) {
+				if m.tiers>>tier&1 == 0 {
+					continue
+				}
+				out := m.holder.hold(tier, n.name, &p, 1, near)
+				if out.refusal != admitted {
+					r.refused++
+					return 0
+				}
+				id = out.id
+			}
+		}
+	}
+	return id
+}
+
+// admit is hold for an entry with one name.
+func (r *reader) admit(p place, n entryName, near hint) uint32 {
+	id, refusal := r.t.admit(&p, n.name, n.set.id, near)
+	if refusal != admitted {
+		r.refused++
+		return 0
+	}
+	if near.after != 0 && id != near.after+1 {
+		r.t.arena.hint(near.after, id)
+	}
+	for _, m := range n.set.members {
+		for tier := range Tier(NumTiers) {
+			if m.tiers>>tier&1 != 0 {
+				m.holder.held[tier].Add(1)
+			}
+		}
+	}
+	return id
+}
+
+// copies reads how many copies there are beyond the first.
+func (r *reader) copies(p place, names []entryName) {
+	for range r.byte() {
+		n := r.upTo(uint64(len(names)), "a name")
+		h := r.upTo(uint64(len(r.holders)), "a stream")
+		tier := Tier(r.byte())
+		more := r.upTo(1<<16, "copies")
+		if r.err != nil {
+			return
+		}
+		if tier >= NumTiers {
+			r.fail("tier %d", tier)
+			return
+		}
+		p.before = names[n].before
+		r.holders[h].hold(tier, names[n].name, &p, more, hint{want: 1})
+	}
+}
+
+func (r *reader) place() place {
+	p := place{pos: uint32(r.upTo(1<<32, "a position")), scope: r.scope()}
+	if p.pos > 0 {
+		p.parent, p.before = SeqHash(r.hash()), EngineHash(r.hash())
+	}
+	return p
+}
+
+func (r *reader) scope() scopeID {
+	n := r.num()
+	if n == uint64(manyScopes) {
+		return manyScopes
+	}
+	if n >= uint64(len(r.scopes)) {
+		r.fail("scope %d of %d", n, len(r.scopes))
+		return 0
+	}
+	return r.scopes[n]
+}
+
+func (r *reader) set() *readSet {
+	if i := r.upTo(uint64(len(r.sets)), "a set"); r.err == nil {
+		return &r.sets[i]
+	}
+	return nil
+}
+
+func (r *reader) readParked() {
+	for range r.counted(r.fixed(), 36, "parked blocks") {
+		h := r.upTo(uint64(len(r.holders)), "a stream")
+		run := Run{
+			Engine: []EngineHash{EngineHash(r.hash())}, Parent: EngineHash(r.hash()), HasParent: true,
+			Local: []LocalHash{LocalHash(r.hash())}, Scope: ScopeKey(r.hash()),
+		}
+		var copies [NumTiers]int
+		for t := range copies {
+			copies[t] = r.upTo(1<<16, "copies")
+		}
+		if r.err != nil {
+			return
+		}
+		for t, n := range copies {
+			run.Tier = Tier(t)
+			for range n {
+				r.refused += r.holders[h].Store(run).Refused
+			}
+		}
+	}
+}
+
+func (r *reader) readLate() {
+	for range r.counted(r.fixed(), 28, "late names") {
+		h := r.upTo(uint64(len(r.holders)), "a stream")
+		l := lateName{
+			name: EngineHash(r.hash()), seq: SeqHash(r.hash()), before: EngineHash(r.hash()),
+			pos: uint32(r.upTo(1<<32, "a position")), scope: r.scope(), unseen: r.bool("unseen"),
+		}
+		if r.err != nil {
+			return
+		}
+		var held int64
+		for t := range r.holders[h].held {
+			held += r.holders[h].held[t].Load()
+		}
+		r.holders[h].late.put(l, held, r.t.mem)
+	}
+}
