@@ -86,10 +86,10 @@ func (s *simLog) deliver(n int) {
 	}
 }
 
-func (s *simLog) publish(clear, lost bool) {
+func (s *simLog) publish(clears, lost bool) {
 	e := logEntry{s.process, s.batches}
 	s.batches++
-	if clear {
+	if clears {
 		s.clearsOf[e] = true
 		s.clears = append(s.clears, e.seq)
 	}
