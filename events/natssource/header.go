@@ -3,6 +3,7 @@ package natssource
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"uuid"
@@ -17,6 +18,7 @@ const (
 	headerBoot   = "Kv-Boot"   // UUID of the engine's process; ids sort by age
 	headerSeq    = "Kv-Seq"    // the engine's number of the batch; absent: the news that the process has begun
 	headerSchema = "Kv-Schema" // version of these headers
+	headerLast   = "Kv-Last"   // with the news: seq and CRC-32C of the batch before it, SEQ-CRC
 
 	headerFrom = "Kv-From" // of a request: the first batch that is wanted
 	headerTo   = "Kv-To"   // ... and the first that is not; absent: all there are
@@ -37,6 +39,7 @@ var (
 	errSchema  = errors.New("the headers are of another version than " + Schema)
 	errBoot    = errors.New("Kv-Boot is no UUID")
 	errSeq     = errors.New("Kv-Seq is no sequence number")
+	errLast    = errors.New("Kv-Last is no sequence number and CRC")
 	errPayload = errors.New("a message without Kv-Seq has a payload")
 	errRequest = errors.New("Kv-From or Kv-To is no sequence number")
 	errEnd     = errors.New("Kv-End is none of done, more, gone")
@@ -49,6 +52,13 @@ type Batch struct {
 	Began   bool // no batch, but the news that the process has begun
 	Seq     uint64
 	Payload []byte
+	Last    *Mark // with Began: the last batch of the process that went before; nil: none
+}
+
+// Mark names a batch and tells it from another of the same number.
+type Mark struct {
+	Seq uint64
+	CRC uint32 // events.Checksum of its payload
 }
 
 // Msg is the message that carries b. The payload is not copied.
@@ -56,8 +66,11 @@ func (b Batch) Msg(subject string) *nats.Msg {
 	m := &nats.Msg{Subject: subject, Data: b.Payload, Header: nats.Header{
 		headerBoot: {b.Boot}, headerSchema: {Schema},
 	}}
-	if !b.Began {
+	switch {
+	case !b.Began:
 		m.Header[headerSeq] = []string{strconv.FormatUint(b.Seq, 10)}
+	case b.Last != nil:
+		m.Header[headerLast] = []string{strconv.FormatUint(b.Last.Seq, 10) + "-" + strconv.FormatUint(uint64(b.Last.CRC), 10)}
 	}
 	return m
 }
@@ -74,12 +87,27 @@ func ParseBatch(h nats.Header, payload []byte) (Batch, error) {
 		if len(payload) > 0 {
 			return Batch{}, errPayload
 		}
-		return Batch{Boot: b.Boot, Began: true}, nil
+		last, err := parseMark(h)
+		return Batch{Boot: b.Boot, Began: true, Last: last}, err
 	}
 	if b.Seq, err = parseNumber(text); err != nil || b.Seq == events.EndSeq {
 		return Batch{}, errSeq
 	}
 	return b, nil
+}
+
+func parseMark(h nats.Header) (*Mark, error) {
+	text, given := get(h, headerLast)
+	if !given {
+		return nil, nil
+	}
+	seq, crc, _ := strings.Cut(text, "-")
+	n, err := parseNumber(seq)
+	sum, err2 := parseNumber(crc)
+	if err != nil || err2 != nil || n == events.EndSeq || sum > math.MaxUint32 {
+		return nil, errLast
+	}
+	return &Mark{n, uint32(sum)}, nil
 }
 
 // Request asks a relay for batches.

@@ -197,20 +197,21 @@ func (st *stream) judge() {
 	default:
 		// Once may be because the status overtook the batch.
 		if st.differs++; st.differs >= 2 {
-			st.apart(boot, same, atEnd || st.source.behind.Load() < 0)
+			st.apart(boot, same, atEnd)
 		}
 	}
 }
 
 // apart handles a relay that is elsewhere than the session: ahead, or with
-// another process. stuck says that the log will not change that by itself.
-func (st *stream) apart(boot string, same, stuck bool) {
+// another process. atEnd says that the log will not change that by itself.
+// Where the log cannot be read at all, the relay is asked for batches instead.
+func (st *stream) apart(boot string, same, atEnd bool) {
 	switch {
-	case same && stuck:
+	case same && (atEnd || st.source.behind.Load() < 0):
 		st.differs = 0
 		st.session.Settle()
 	case !same:
-		if stuck {
+		if atEnd {
 			st.askForBoot(boot)
 		}
 		if st.up {

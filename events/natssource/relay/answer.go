@@ -25,10 +25,10 @@ func parseLast(h nats.Header, payload []byte) lastLogged {
 	if err != nil {
 		return lastLogged{} // of another version: nothing is known
 	}
-	if b.Began {
-		return lastLogged{boot: b.Boot}
+	if !b.Began {
+		return lastLogged{boot: b.Boot, batch: &natssource.Mark{Seq: b.Seq, CRC: events.Checksum(payload)}}
 	}
-	return lastLogged{boot: b.Boot, seq: b.Seq, crc: events.Checksum(payload), resumable: true}
+	return lastLogged{boot: b.Boot, batch: b.Last}
 }
 
 // answer answers a request for batches.
@@ -153,11 +153,11 @@ func (l *lane) fetch(ctx context.Context, boot string, from uint64, older map[ui
 	known := l.anchor
 	if len(l.buf.entries) > 0 {
 		e := l.buf.entries[0]
-		known = &anchor{e.seq, events.Checksum(e.payload)}
+		known = e.mark()
 	}
 	limit := l.relay.opts.BufferBytes
 	l.mu.Unlock()
-	if known == nil || known.seq < from {
+	if known == nil || known.Seq < from {
 		return nil
 	}
 	got := map[uint64][]byte{}
@@ -169,20 +169,20 @@ func (l *lane) fetch(ctx context.Context, boot string, from uint64, older map[ui
 	defer cancel()
 	err := errOther // unless the batch that is known comes
 	ferr := l.relay.opts.Fetch(ctx, l.spec.ReplayEndpoint, from, func(seq uint64, payload []byte) bool {
-		if seq == known.seq && events.Checksum(payload) == known.crc {
+		if seq == known.Seq && events.Checksum(payload) == known.CRC {
 			err = nil
 		}
-		if _, have := got[seq]; !have && seq <= known.seq && limit >= len(payload) {
+		if _, have := got[seq]; !have && seq <= known.Seq && limit >= len(payload) {
 			got[seq] = payload
 			limit -= len(payload)
 		}
-		return seq < known.seq
+		return seq < known.Seq
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count.Fetches++
 	if err := errors.Join(err, ferr); err != nil || boot != l.boot {
-		l.log.Info("the engine cannot replay what a reader asks for", "from", from, "known", strconv.FormatUint(known.seq, 10), "error", err)
+		l.log.Info("the engine cannot replay what a reader asks for", "from", from, "known", strconv.FormatUint(known.Seq, 10), "error", err)
 		return nil
 	}
 	l.older, l.olderAt = got, time.Now()

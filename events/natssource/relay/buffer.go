@@ -1,9 +1,18 @@
 package relay
 
+import (
+	"github.com/kvindex/kvindex/events"
+	"github.com/kvindex/kvindex/events/natssource"
+)
+
 // entry is a batch of the present process.
 type entry struct {
 	seq     uint64
 	payload []byte
+}
+
+func (e entry) mark() *natssource.Mark {
+	return &natssource.Mark{Seq: e.seq, CRC: events.Checksum(e.payload)}
 }
 
 // buffer holds the last batches of the present process, by rising seq. The

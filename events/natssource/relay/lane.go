@@ -26,20 +26,14 @@ type lane struct {
 	announce int // how often the log is to be told of boot, beyond told
 	told     int
 	buf      buffer
-	next     uint64  // seq of the batch that comes next
-	anchor   *anchor // a batch of boot that precedes the buffer, to know it by
+	next     uint64           // seq of the batch that comes next
+	anchor   *natssource.Mark // the batch of boot that the log ended with when the relay began
 	older    map[uint64][]byte
 	olderAt  time.Time
 	up       bool
 	full     bool // batches are being let go
 	count    Counters
 	session  *events.Session
-}
-
-// anchor is a batch that is known by its CRC.
-type anchor struct {
-	seq uint64
-	crc uint32
 }
 
 func newLane(r *Relay, spec events.StreamSpec) *lane {
@@ -60,10 +54,9 @@ func (l *lane) open(last lastLogged) {
 		Instance: l.name.Instance, Model: l.name.Model, Stream: l.spec, Logger: l.relay.opts.Logger,
 		Tap: l.take, Restarted: l.restarted,
 	}
-	if last.resumable && l.spec.ReplayEndpoint != "" {
-		l.boot, l.next = last.boot, last.seq+1
-		l.anchor = &anchor{last.seq, last.crc}
-		o.Resume = &events.Resume{Seq: last.seq, CRC: last.crc}
+	if last.batch != nil && l.spec.ReplayEndpoint != "" {
+		l.boot, l.next, l.anchor = last.boot, last.batch.Seq+1, last.batch
+		o.Resume = &events.Resume{Seq: last.batch.Seq, CRC: last.batch.CRC}
 	} else {
 		l.begin(last.boot)
 	}
@@ -126,7 +119,8 @@ func (l *lane) status() (s natssource.Status, changed bool) {
 	up := l.up
 	switch {
 	case engine.State == events.Live,
-		engine.State == events.Degraded && !strings.HasPrefix(engine.Reason, events.CauseUnverified):
+		// Without a batch nothing is known of an engine that cannot replay.
+		engine.State == events.Degraded && engine.HasBatch && !strings.HasPrefix(engine.Reason, events.CauseUnverified):
 		up = true
 	case engine.State != events.Replaying: // a replay of what got lost on the way takes milliseconds
 		up = false

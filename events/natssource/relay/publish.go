@@ -28,17 +28,21 @@ const publishPause = 100 * time.Millisecond
 // parcel is what is published at once.
 type parcel struct {
 	boot    string
-	began   int // announcements up to here are covered; 0: none is due
+	began   int              // announcements up to here are covered; 0: none is due
+	last    *natssource.Mark // the batch before the entries
 	entries []entry
 }
 
-// next returns what is to be published, if anything.
+// nextParcel returns what is to be published, if anything.
 func (l *lane) nextParcel() (p parcel, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p = parcel{boot: l.boot, entries: l.buf.waiting(window, windowBytes)}
 	if l.announce > l.told {
-		p.began = l.announce
+		p.began, p.last = l.announce, l.anchor
+		if l.buf.sent > 0 {
+			p.last = l.buf.entries[l.buf.sent-1].mark()
+		}
 	}
 	return p, p.began > 0 || len(p.entries) > 0
 }
@@ -83,7 +87,7 @@ func (l *lane) send(ctx context.Context, p parcel) error {
 		return true
 	}
 	prefix := p.boot + "-" + strconv.Itoa(l.name.Rank) + "-"
-	ok := p.began == 0 || push(natssource.Batch{Boot: p.boot, Began: true}, prefix+"began-"+strconv.Itoa(p.began))
+	ok := p.began == 0 || push(natssource.Batch{Boot: p.boot, Began: true, Last: p.last}, prefix+"began-"+strconv.Itoa(p.began))
 	for i := 0; ok && i < len(p.entries); i++ {
 		e := p.entries[i]
 		ok = push(natssource.Batch{Boot: p.boot, Seq: e.seq, Payload: e.payload}, prefix+strconv.FormatUint(e.seq, 10))
@@ -166,12 +170,10 @@ func (l *lane) dropTooLarge() {
 	}
 }
 
-// lastLogged is the last message of a stream in the log.
+// lastLogged is what the last message of a stream in the log tells.
 type lastLogged struct {
-	boot      string
-	seq       uint64
-	crc       uint32
-	resumable bool // it is a batch
+	boot  string           // "": there is none
+	batch *natssource.Mark // the last batch of that process; nil: none
 }
 
 // findLast looks up where the log ends for this stream.
