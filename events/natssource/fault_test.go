@@ -194,8 +194,15 @@ func TestRelayRestarts(t *testing.T) {
 		work(t, e, 5)
 		k.awaitTruth(pod, e)
 		rel.stop()
+		eventually(t, func() string {
+			if e.Rank(0).Stream().Subscribers() > 0 {
+				return "the engine has not noticed that the relay is gone"
+			}
+			return ""
+		})
 		r.relay(pod, e, nil)
 		check(t, e.WaitSubscribers(t.Context()))
+		k.awaitState(pod, events.Disconnected, "") // until the engine says something
 		work(t, e, 5)
 		k.awaitState(pod, events.Degraded, events.CauseHistory)
 	})

@@ -190,7 +190,7 @@ type Status struct {
 	Next   uint64 // seq of the batch that comes next
 	State  string // of the relay's own stream, as events.State spells it
 	Reason string
-	Up     bool // the engine is connected, and known to be the process Boot
+	Up     bool // the engine is connected, known to be the process Boot, and Next is where it is
 }
 
 // Msg is the message that carries s.

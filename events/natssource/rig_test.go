@@ -34,6 +34,7 @@ type rig struct {
 	t    testing.TB
 	opts *server.Options
 	srv  *server.Server
+	hold chan struct{} // readers take nothing before it is closed; nil: at once
 }
 
 func newRig(t testing.TB) *rig {
@@ -172,6 +173,9 @@ func (r *rig) reader(change func(*natssource.Options)) *reader {
 	check(r.t, err)
 	fleet := events.NewFleet(events.FleetOptions{Index: index, Logger: logger(), Source: func(ctx context.Context, s *events.Session) error {
 		if s.Stream().Transport() == events.TransportNATS {
+			if r.hold != nil {
+				<-r.hold
+			}
 			return source.Follow(ctx, s)
 		}
 		return sockets.Follow(ctx, s)

@@ -173,7 +173,7 @@ func (st *stream) judge() {
 	case !heard:
 		return // connected just now
 	case !status.Up:
-		st.disconnected("the relay is not connected to its engine: " + status.State + " " + status.Reason)
+		st.disconnected("the relay does not reach its engine, or not enough of it: " + status.State + ": " + status.Reason)
 		return
 	}
 	boot, next, _ := st.session.Position()
