@@ -34,6 +34,9 @@ type Options struct {
 	Connect ConnectOptions
 	Stream  string   // DefaultStream
 	Models  []string // only the instances of these; empty: all
+	// BlockSizes is what is known of the block sizes of models; those of others
+	// are learnt from their events.
+	BlockSizes map[string]int
 	// Start is where to begin, from a snapshot; the zero value is the
 	// beginning of what JetStream still has.
 	Start Position
@@ -214,7 +217,7 @@ func (s *Source) find(fleet Fleet, name Name) *stream {
 	}
 	st = s.stream(name)
 	_, err := fleet.Add(events.InstanceSpec{
-		ID: name.Instance, Model: name.Model, Source: events.TransportNATS,
+		ID: name.Instance, Model: name.Model, BlockSize: s.opts.BlockSizes[name.Model], Source: events.TransportNATS,
 		Streams: []events.StreamSpec{{Rank: name.Rank, Endpoint: "nats://" + name.Events(), ReplayEndpoint: "nats://" + name.Replay()}},
 	})
 	s.mu.Lock()
