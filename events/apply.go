@@ -57,12 +57,11 @@ type groupKind struct {
 }
 
 func newApplier(o *SessionOptions, c *Counters) applier {
-	return applier{
-		opts: o, count: c,
-		hasher:    o.Index.Hasher(),
-		blockSize: o.BlockSize,
-		scopes:    map[indexer.Scope]indexer.ScopeKey{},
+	a := applier{opts: o, count: c, blockSize: o.BlockSize, scopes: map[indexer.Scope]indexer.ScopeKey{}}
+	if o.Index != nil {
+		a.hasher = o.Index.Hasher()
 	}
+	return a
 }
 
 // batch applies b in order and reports whether it left the stream with

@@ -138,6 +138,9 @@ func merge(old, spec InstanceSpec) (merged InstanceSpec, added []StreamSpec, err
 		case i < 0:
 			added = append(added, st)
 			merged.Streams = append(merged.Streams, st)
+		case old.Streams[i].Transport() != st.Transport():
+			// Followed twice, every block of it would count twice.
+			return old, nil, conflict(fmt.Sprintf("dp_rank %d transport", st.Rank), old.Streams[i].Transport(), st.Transport())
 		case old.Streams[i].Endpoint != st.Endpoint:
 			return old, nil, conflict(fmt.Sprintf("dp_rank %d endpoint", st.Rank), old.Streams[i].Endpoint, st.Endpoint)
 		case old.Streams[i].ReplayEndpoint != st.ReplayEndpoint:

@@ -61,7 +61,7 @@ func (s InstanceSpec) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkEndpoint accepts what a ZMQ socket can connect to.
+// checkEndpoint accepts what a ZMQ socket can connect to, and subjects of NATS.
 func checkEndpoint(e string) error {
 	transport, rest, ok := strings.Cut(e, "://")
 	switch {
@@ -69,7 +69,7 @@ func checkEndpoint(e string) error {
 		return errors.New("is empty")
 	case !ok:
 		return fmt.Errorf("%q has no transport: write tcp://HOST:PORT", e)
-	case transport == "ipc" && rest != "":
+	case (transport == "ipc" || transport == TransportNATS) && rest != "":
 		return nil
 	case transport != "tcp":
 		return fmt.Errorf("%q: transport %q is not supported: use tcp or ipc", e, transport)

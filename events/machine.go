@@ -19,6 +19,7 @@ package events
 type message struct {
 	seq     uint64
 	crc     uint32
+	boot    string // names the process that published it; "" where the transport does not tell
 	topic   []byte // only live messages have one
 	payload []byte
 }
@@ -34,6 +35,7 @@ const (
 	inReplayEnd                     // the current replay ended; complete: by its end marker
 	inSettle                        // time to check that nothing fell between subscription and replay
 	inResync                        // an operator asks to start over
+	inBoot                          // a log says that the process msg.boot has begun (machine_log.go)
 )
 
 // input is one thing that happened.
@@ -75,6 +77,7 @@ const (
 	whyVanished   = "restart_empty" // the engine no longer has the last batch that we saw
 	whyUnverified = "unverified"    // reconnected without a way to prove continuity
 	whyResync     = "resync"
+	whyBoot       = "boot" // the log names another process
 )
 
 // maxStalls is how many replays in a row may bring no progress before the
@@ -87,6 +90,7 @@ const maxStalls = 3
 type machine struct {
 	canReplay  bool // there is a replay endpoint
 	maxPending int  // bytes of payload that may wait for a replay
+	logState        // of a stream that comes out of a log
 
 	connected bool
 	met       bool // has been connected or has received something
@@ -137,7 +141,7 @@ func (m *machine) decide(in input) []action {
 	case inReplayEnd:
 		m.onReplayEnd(in.complete)
 	case inSettle:
-		if m.connected && m.canReplay && m.started && !m.syncing {
+		if m.connected && m.canReplay && (m.started || m.log) && !m.syncing {
 			m.startReplay()
 			m.settling = true
 		}
@@ -147,12 +151,14 @@ func (m *machine) decide(in input) []action {
 		if m.canReplay && m.connected {
 			m.startReplay()
 		}
+	case inBoot:
+		m.enter(in.msg.boot)
 	}
 	return m.out
 }
 
 func (m *machine) onConnected() {
-	m.connected = true
+	m.connected, m.down = true, false
 	m.liveTop = 0
 	reconnect := m.met
 	m.met = true
@@ -171,7 +177,10 @@ func (m *machine) onConnected() {
 }
 
 func (m *machine) onDisconnected() {
-	m.connected = false
+	m.connected, m.down = false, true
+	if m.log {
+		return // what waits is of the process that it names, and the log does not bring it again
+	}
 	m.sameConn = false
 	// What waits can be replayed if its process lives on, and must not be
 	// applied if it does not.
@@ -182,6 +191,10 @@ func (m *machine) onDisconnected() {
 }
 
 func (m *machine) onLive(msg message) {
+	if !m.enter(msg.boot) {
+		m.drop(msg, whyStale)
+		return
+	}
 	m.takeLive(msg)
 	m.liveTop = max(m.liveTop, msg.seq)
 }
@@ -200,7 +213,7 @@ func (m *machine) takeLive(msg message) {
 			m.restart(whyRestart, msg)
 			return
 		}
-		if m.started && m.sameConn && msg.seq == m.next {
+		if m.started && (m.sameConn || m.log) && msg.seq == m.next {
 			m.applyMeanwhile(msg)
 			return
 		}
@@ -233,6 +246,9 @@ func (m *machine) takeLive(msg message) {
 // conflicts reports whether msg is proof that another process has taken the
 // address: its seq was seen with other bytes.
 func (m *machine) conflicts(msg message) bool {
+	if m.log {
+		return false // it names its process
+	}
 	if i, ok := m.findPending(msg.seq); ok {
 		return m.pending[i].crc != msg.crc
 	}
@@ -247,7 +263,7 @@ func (m *machine) conflicts(msg message) bool {
 // lies so far behind what came live before that no transport could have delayed
 // it. Behind the position it may lie as far as a replay has run ahead.
 func (m *machine) conflictsLive(msg message) bool {
-	return m.conflicts(msg) || m.started && msg.seq < m.next && msg.seq+m.recent.span() < m.liveTop
+	return m.conflicts(msg) || !m.log && m.started && msg.seq < m.next && msg.seq+m.recent.span() < m.liveTop
 }
 
 // dropOld drops a batch below the position that is no conflict.
@@ -323,6 +339,8 @@ func (m *machine) state() (s State, cause string, n uint64) {
 	switch {
 	case !m.met:
 		return Connecting, "", 0
+	case m.log && !m.connected && !m.down:
+		return Replaying, "", 0 // on the way through the log
 	case !m.connected:
 		return Disconnected, "", 0
 	case m.syncing && !m.settling:

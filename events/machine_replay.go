@@ -12,8 +12,11 @@ func (m *machine) startReplay() {
 	m.syncing, m.settling = true, false
 	m.verified, m.got, m.progress, m.low = false, 0, 0, math.MaxUint64
 	m.live = m.live && len(m.pending) > 0
-	m.verify = m.started && m.next > 0
+	m.verify = m.started && m.next > 0 && !m.log
 	m.from = 0
+	if m.log && m.started {
+		m.from = m.next
+	}
 	if m.verify {
 		m.from = m.next - 1
 		// A batch that was given up is in no buffer: nothing to compare.
@@ -30,7 +33,7 @@ func (m *machine) stopReplay() {
 }
 
 func (m *machine) onReplayed(msg message) {
-	if !m.syncing {
+	if !m.syncing || m.log && msg.boot != m.boot {
 		m.drop(msg, whyStale)
 		return
 	}

@@ -10,42 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/kvindex/kvindex/indexer"
 )
-
-// StreamSpec says where the events of one (instance, dp_rank) are.
-type StreamSpec struct {
-	Rank           int
-	Endpoint       string // of the engine's PUB socket
-	ReplayEndpoint string // of its replay ROUTER; "" if it has none
-	Topic          string // subscription prefix; "" for all
-}
-
-// SessionOptions configure a Session.
-type SessionOptions struct {
-	Index     *indexer.Index
-	Instance  string
-	Model     string
-	Tenant    string // scope of every block of the instance
-	LoRA      string // scope of blocks that name no adapter
-	Salt      string // scope of blocks that carry no salt
-	BlockSize int    // 0: whatever the engine announces
-	Stream    StreamSpec
-
-	// GPUClearOnly makes AllBlocksCleared drop only what is on the GPU, for
-	// engines whose offload tiers survive a reset (vllm #57296).
-	GPUClearOnly bool
-	// MaxPending bounds the bytes of live batches that wait for a replay;
-	// 0 means 64 MiB.
-	MaxPending int
-	Limits     Limits
-	Logger     *slog.Logger // nil: discard
-	// Tap, if not nil, is called with every batch right before it is applied,
-	// in order; a recorder, for example. topic is "" for replayed batches. The
-	// payload may be kept but not written to.
-	Tap func(topic string, seq uint64, payload []byte)
-}
 
 // Session follows one stream: it takes what a transport delivers, decides
 // what it means, and applies it to the index. Transports call Connected,
@@ -88,6 +53,9 @@ type Health struct {
 // castagnoli is CRC-32C, which processors compute in hardware.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// Checksum is what tells two payloads apart: CRC-32C.
+func Checksum(payload []byte) uint32 { return crc32.Checksum(payload, castagnoli) }
+
 // NewSession returns a session in state Connecting.
 func NewSession(o SessionOptions) *Session {
 	if o.MaxPending <= 0 {
@@ -108,6 +76,9 @@ func NewSession(o SessionOptions) *Session {
 		lag:   -1,
 	}
 	s.apply = newApplier(&s.opts, &s.count)
+	if s.m.log = o.Stream.Transport() == TransportNATS; o.Resume != nil && s.m.canReplay {
+		s.m.resume(o.Resume.Seq, o.Resume.CRC)
+	}
 	s.health.Store(&Health{State: Connecting})
 	return s
 }
@@ -239,7 +210,7 @@ func (s *Session) Close() {
 
 // newMessage wraps a payload without copying it.
 func newMessage(topic []byte, seq uint64, payload []byte) message {
-	return message{seq: seq, crc: crc32.Checksum(payload, castagnoli), topic: topic, payload: payload}
+	return message{seq: seq, crc: Checksum(payload), topic: topic, payload: payload}
 }
 
 // step runs the machine and carries out what it decides.
@@ -256,6 +227,9 @@ func (s *Session) step(in input) {
 		case actRetire:
 			s.apply.retire()
 			s.count.Restarts[a.why]++
+			if s.opts.Restarted != nil {
+				s.opts.Restarted(a.why)
+			}
 			s.log.Info("new incarnation: the blocks of the old one are dropped", "why", a.why)
 		case actReplay:
 			s.lastID++
@@ -286,6 +260,10 @@ func (s *Session) applyBatch(msg message) {
 	}()
 	if s.opts.Tap != nil {
 		s.opts.Tap(string(msg.topic), msg.seq, msg.payload)
+	}
+	if s.opts.Index == nil {
+		s.count.Batches[resultApplied]++
+		return
 	}
 	batch, err := s.dec.Decode(msg.payload)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvindex/kvindex/events"
 	"github.com/kvindex/kvindex/events/discovery"
+	"github.com/kvindex/kvindex/events/natssource"
 	"github.com/kvindex/kvindex/indexer"
 )
 
@@ -23,6 +24,7 @@ type config struct {
 	Instances []instanceConfig `koanf:"instances" yaml:"instances"` // model servers to follow from the start
 	Index     indexConfig      `koanf:"index" yaml:"index"`
 	Events    eventsConfig     `koanf:"events" yaml:"events"`
+	NATS      natsConfig       `koanf:"nats" yaml:"nats"` // instances that come over NATS; none without a url
 	Tokenizer tokenizerConfig  `koanf:"tokenizer" yaml:"tokenizer"`
 	API       apiConfig        `koanf:"api" yaml:"api"`
 }
@@ -74,6 +76,23 @@ type eventsConfig struct {
 	WarmupTimeout time.Duration `koanf:"warmup_timeout" yaml:"warmup_timeout"` // ready at the latest after this long
 }
 
+// natsConfig is about the instances whose events a relay publishes to NATS.
+type natsConfig struct {
+	URL             string    `koanf:"url" yaml:"url"`                           // nats://HOST:4222, or several with commas
+	Stream          string    `koanf:"stream" yaml:"stream"`                     // the JetStream stream of the relays
+	Models          []string  `koanf:"models" yaml:"models"`                     // only the instances of these; empty: all
+	CredentialsFile string    `koanf:"credentials_file" yaml:"credentials_file"` // of a NATS user
+	TokenFile       string    `koanf:"token_file" yaml:"token_file"`
+	TLS             tlsConfig `koanf:"tls" yaml:"tls"`
+}
+
+// tlsConfig names files in PEM.
+type tlsConfig struct {
+	CAFile   string `koanf:"ca_file" yaml:"ca_file"`     // roots; empty: the system's
+	CertFile string `koanf:"cert_file" yaml:"cert_file"` // ours, and its key
+	KeyFile  string `koanf:"key_file" yaml:"key_file"`
+}
+
 type tokenizerConfig struct {
 	CacheBytes  int           `koanf:"cache_bytes" yaml:"cache_bytes"`   // for beginnings of prompts that were seen
 	AskEngines  bool          `koanf:"ask_engines" yaml:"ask_engines"`   // instances with a url, where no tokenizer here is exact
@@ -108,6 +127,7 @@ func defaultConfig() config {
 			MaxPayload: 16 << 20, MaxPending: 64 << 20, MaxReplays: 8,
 			SilenceHint: 30 * time.Second, WarmupTimeout: 30 * time.Second,
 		},
+		NATS:      natsConfig{Stream: natssource.DefaultStream},
 		Tokenizer: tokenizerConfig{CacheBytes: 64 << 20, AskEngines: true, SampleEvery: 1000, ProveEvery: 10 * time.Minute},
 		API:       apiConfig{MaxBody: 8 << 20, MaxQueries: 256, DrainTime: time.Second},
 	}
@@ -145,6 +165,11 @@ func (c *config) validate() error {
 	}
 	positive("api.max_body", c.API.MaxBody)
 	positive("api.max_queries", int64(c.API.MaxQueries))
+	if c.NATS.URL != "" {
+		if err := c.NATS.connect().Validate(); err != nil {
+			bad("nats: %w", err)
+		}
+	}
 	if c.Events.WarmupTimeout < 0 {
 		bad("events.warmup_timeout: %v is negative", c.Events.WarmupTimeout)
 	}

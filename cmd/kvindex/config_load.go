@@ -61,7 +61,8 @@ func environment(environ []string) (map[string]any, []error) {
 	var errs []error
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, envPrefix) || name == "KVINDEX_CACHE" { // the set-up's own
+		if !strings.HasPrefix(name, envPrefix) || name == "KVINDEX_CACHE" || // the set-up's own
+			strings.HasPrefix(name, relayEnvPrefix) {
 			continue
 		}
 		key, known := keys[name]

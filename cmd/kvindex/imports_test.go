@@ -37,8 +37,11 @@ var importRule = map[string][]string{
 	"events":            {"indexer"},
 	"events/zmqsource":  {"events", "indexer"},
 	"events/natssource": {"events", "indexer"},
-	"events/discovery":  {"events", "indexer"},
-	"events/enginesim":  {"events", "indexer"},
+
+	"events/natssource/relay": {"events", "events/natssource"},
+
+	"events/discovery": {"events", "indexer"},
+	"events/enginesim": {"events", "indexer"},
 
 	"tokenizer":        {},
 	"tokenizer/hf":     {"tokenizer"},

@@ -45,12 +45,13 @@ memory which instance holds which block, and answers routers over HTTP/JSON:
 how many leading tokens of this request does each instance already hold?`,
 		Example: `  kvindex demo                               see it at work, with recorded streams of a real vLLM
   kvindex serve --config kvindex.yaml        run it
+  kvindex relay --help                       publish an engine's events to NATS, beside it
   kvindex decode payload.msgpack             look into a batch of events
   kvindex tokenizer check /models/qwen3      will chats be tokenized as the engine does?`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServeCommand(), newDemoCommand(), newRecordCommand(), newDecodeCommand(), newTokenizerCommand(), newVersionCommand())
+	root.AddCommand(newServeCommand(), newDemoCommand(), newRelayCommand(), newRecordCommand(), newDecodeCommand(), newTokenizerCommand(), newVersionCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -91,6 +91,7 @@ type service struct {
 	log        *slog.Logger
 	index      *indexer.Index
 	source     *zmqsource.Source
+	nats       natsReader
 	fleet      *events.Fleet
 	static     *discovery.Static
 	engines    *engines
@@ -140,8 +141,11 @@ func newService(ctx context.Context, c config, log *slog.Logger) (s *service, er
 	}); err != nil {
 		return nil, err
 	}
+	if s.nats, err = newNATSReader(&c, log); err != nil {
+		return nil, err
+	}
 	s.fleet = events.NewFleet(events.FleetOptions{
-		Index: s.index, Source: s.source.Follow, Logger: log,
+		Index: s.index, Source: s.nats.or(s.source.Follow), Logger: log,
 		Limits: events.Limits{MaxPayload: c.Events.MaxPayload}, MaxPending: c.Events.MaxPending,
 		GPUClearOnly: c.Index.ClearedTiers == "gpu",
 	})
@@ -159,7 +163,7 @@ func newService(ctx context.Context, c config, log *slog.Logger) (s *service, er
 		Index: s.index, Fleet: adapter, Tokenizers: s.tokenizers, Logger: log, Version: version,
 		Limits:    api.Limits{BodyBytes: c.API.MaxBody, ConcurrentQueries: c.API.MaxQueries},
 		TokenFile: c.API.TokenFile, AdminTokenFile: c.API.AdminTokenFile,
-		Ready: s.ready,
+		Ready: s.ready, Registry: s.nats.registry(),
 	}); err != nil {
 		return nil, err
 	}
@@ -196,6 +200,7 @@ func (s *service) start(ctx context.Context) (<-chan error, error) {
 	if err := s.static.Start(ctx, specs); err != nil {
 		return nil, err
 	}
+	s.nats.start(ctx, s.fleet)
 	s.prover.start(ctx)
 	s.reloader.start(ctx)
 	done := make(chan error, 1)
@@ -207,8 +212,9 @@ func (s *service) start(ctx context.Context) (<-chan error, error) {
 // with, or enough time has passed.
 func (s *service) ready() (bool, []string) {
 	awaited := append(s.static.Waiting(), loadingTokenizers(s.tokenizers)...)
+	awaited = append(awaited, s.nats.waiting()...)
 	for _, in := range s.fleet.Instances() {
-		if spec := in.Spec(); spec.Source == "static" {
+		if spec := in.Spec(); spec.Source == "static" || spec.Source == events.TransportNATS {
 			if h := in.Health(); h.State == events.Connecting || h.State == events.Replaying {
 				awaited = append(awaited, spec.ID+": "+h.State.String())
 			}
@@ -240,6 +246,7 @@ func (s *service) close() {
 	if s.stop != nil {
 		s.stop()
 		s.static.Wait()
+		s.nats.wait()
 		s.prover.wait()
 		s.reloader.wait()
 	}
@@ -248,6 +255,7 @@ func (s *service) close() {
 		if err := s.source.Close(); err != nil {
 			s.log.Warn("cannot close the ZMQ context", "error", err)
 		}
+		s.nats.close()
 	})
 	step("tokenizers", s.tokenizers.Close)
 	step("engines", s.engines.client.Close)
