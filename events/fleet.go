@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/kvindex/kvindex/indexer"
 )
@@ -25,7 +26,9 @@ type FleetOptions struct {
 	Index        *indexer.Index
 	Source       Source
 	Limits       Limits
-	MaxPending   int // see SessionOptions
+	MaxPending   int           // see SessionOptions
+	SuspectTTL   time.Duration // likewise
+	Grace        time.Duration // likewise
 	GPUClearOnly bool
 	Logger       *slog.Logger // nil: discard
 }
@@ -41,7 +44,11 @@ type Fleet struct {
 	mu      sync.Mutex // of writers
 	running map[*Session]*follower
 	closed  bool
-	view    atomic.Pointer[view]
+
+	restored      map[streamName]*restorable // waits for its instance
+	restoredUntil time.Time
+
+	view atomic.Pointer[view]
 }
 
 // follower is a session's goroutine.
@@ -61,9 +68,24 @@ func NewFleet(o FleetOptions) *Fleet {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.SuspectTTL <= 0 {
+		o.SuspectTTL = DefaultSuspectTTL
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	f := &Fleet{opts: o, ctx: ctx, stop: stop, running: map[*Session]*follower{}}
 	f.view.Store(&view{byName: map[string]*Instance{}})
+	f.wg.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case now := <-tick.C:
+				f.tick(now)
+			}
+		}
+	})
 	return f
 }
 
@@ -168,6 +190,7 @@ func (f *Fleet) follow(inst *Instance, streams []StreamSpec) *Instance {
 			Tenant: inst.spec.Tenant, LoRA: inst.spec.LoRA, Salt: inst.spec.Salt, BlockSize: inst.spec.BlockSize,
 			Stream: st, GPUClearOnly: f.opts.GPUClearOnly, MaxPending: f.opts.MaxPending,
 			Limits: f.opts.Limits, Logger: f.opts.Logger,
+			SuspectTTL: f.opts.SuspectTTL, Grace: f.opts.Grace, Restore: f.takeRestored(&inst.spec, st),
 		})
 		inst.sessions = append(inst.sessions, s)
 		ctx, cancel := context.WithCancel(f.ctx)

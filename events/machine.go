@@ -35,6 +35,7 @@ const (
 	inReplayEnd                     // the current replay ended; complete: by its end marker
 	inSettle                        // time to check that nothing fell between subscription and replay
 	inResync                        // an operator asks to start over
+	inExpire                        // what is held has been suspect for too long
 	inBoot                          // a log says that the process msg.boot has begun (machine_log.go)
 )
 
@@ -77,7 +78,8 @@ const (
 	whyVanished   = "restart_empty" // the engine no longer has the last batch that we saw
 	whyUnverified = "unverified"    // reconnected without a way to prove continuity
 	whyResync     = "resync"
-	whyBoot       = "boot" // the log names another process
+	whyExpired    = "expired" // suspect for too long
+	whyBoot       = "boot"    // the log names another process
 )
 
 // maxStalls is how many replays in a row may bring no progress before the
@@ -99,6 +101,7 @@ type machine struct {
 	settling  bool // ... only to check: the stream still counts as live
 
 	started     bool   // position is meaningful
+	restored    bool   // ... from a snapshot, and nothing has proved it yet
 	next        uint64 // seq of the next batch to apply
 	recent      crcRing
 	historyFrom uint64 // the first batch of the incarnation that we have, if not 0
@@ -153,6 +156,8 @@ func (m *machine) decide(in input) []action {
 		}
 	case inBoot:
 		m.enter(in.msg.boot)
+	case inExpire:
+		m.expire()
 	}
 	return m.out
 }
@@ -171,6 +176,9 @@ func (m *machine) onConnected() {
 	// Without a replay nothing can prove that the process behind the address
 	// is the one that we knew: data fails closed.
 	m.fresh = true
+	if m.restored {
+		m.newIncarnation(whyUnverified)
+	}
 	if !reconnect {
 		m.started = false
 	}
@@ -293,7 +301,7 @@ func (m *machine) newIncarnation(why string) {
 		m.stopReplay()
 	}
 	m.out = append(m.out, action{kind: actRetire, why: why})
-	m.started, m.next, m.stalls, m.liveTop = false, 0, 0, 0
+	m.started, m.restored, m.next, m.stalls, m.liveTop = false, false, 0, 0, 0
 	m.cleared()
 	m.recent.slots = nil
 }
@@ -337,6 +345,8 @@ func (m *machine) giveUp(seq uint64) {
 // Degraded by what is missing from the stream.
 func (m *machine) state() (s State, cause string, n uint64) {
 	switch {
+	case !m.met && m.restored:
+		return Degraded, CauseRestored, 0
 	case !m.met:
 		return Connecting, "", 0
 	case m.log && !m.connected && !m.down:
@@ -349,6 +359,8 @@ func (m *machine) state() (s State, cause string, n uint64) {
 		return Degraded, CauseUnverified, 0
 	case m.fresh:
 		return Degraded, CauseHistory, 0
+	case m.restored: // the replay that would prove it goes on behind settling, or the log is silent
+		return Degraded, CauseRestored, 0
 	case m.historyFrom > 0:
 		return Degraded, CauseHistory, m.historyFrom
 	case m.lost > m.poison:

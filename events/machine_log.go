@@ -29,7 +29,10 @@ type logState struct {
 // whether the message may be used: not if that process has ended.
 func (m *machine) enter(boot string) bool {
 	switch {
-	case !m.log || boot == m.boot:
+	case !m.log:
+		return true
+	case boot == m.boot:
+		m.restored = false // the process that the snapshot tells of goes on
 		return true
 	case boot < m.boot:
 		return false

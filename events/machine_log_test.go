@@ -145,7 +145,7 @@ func (s *simLog) quiesce() {
 		default:
 			return
 		}
-		if s.batches > s.ring && s.m.next == uint64(s.batches-s.ring) {
+		if !s.replay && s.m.boot == bootOf(s.process) && s.batches > s.ring && s.m.next == uint64(s.batches-s.ring) {
 			return
 		}
 	}

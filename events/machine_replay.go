@@ -55,7 +55,7 @@ func (m *machine) onReplayed(msg message) {
 			m.startReplay()
 			return
 		}
-		m.verified = true
+		m.verified, m.restored = true, false
 		m.drop(msg, whyDuplicate)
 		m.drain()
 		m.finishIfCaughtUp()

@@ -2,6 +2,7 @@ package events
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -57,6 +58,39 @@ type simStream struct {
 	clear   int    // the last of these that dropped everything
 	replay  bool   // a replay is wanted
 	from    uint64
+	saved   *simSnapshot
+}
+
+// simSnapshot is what a snapshot keeps of a stream.
+type simSnapshot struct {
+	process                        int
+	applied                        []bool
+	clear                          int
+	seq, historyFrom, lost, poison uint64
+	crc                            uint32
+}
+
+// save takes a snapshot, if the stream has something to go on from.
+func (s *simStream) save() {
+	m := s.m
+	if !m.started || m.next == 0 || s.process < 0 {
+		return
+	}
+	if crc, ok := m.recent.get(m.next - 1); ok {
+		s.saved = &simSnapshot{s.process, slices.Clone(s.applied), s.clear, m.next - 1, m.historyFrom, m.lost, m.poison, crc}
+	}
+}
+
+// crash ends kvindex and starts it again from the last snapshot, if there is
+// one.
+func (s *simStream) crash() {
+	s.m = &machine{canReplay: s.m.canReplay, maxPending: s.m.maxPending, recent: crcRing{size: s.m.recent.size}}
+	s.process, s.applied, s.clear, s.replay = -1, nil, 0, false
+	if v := s.saved; v != nil {
+		s.m.resume(v.seq, v.crc)
+		s.m.restored, s.m.historyFrom, s.m.lost, s.m.poison = true, v.historyFrom, v.lost, v.poison
+		s.process, s.applied, s.clear = v.process, slices.Clone(v.applied), v.clear
+	}
 }
 
 func (s *simStream) feed(in input) {
@@ -237,6 +271,13 @@ func runSchedule(t *rapid.T, canReplay bool) {
 			s.e.restart()
 			for range rapid.IntRange(0, 12).Draw(t, "ahead") {
 				s.e.publish()
+			}
+		},
+		"save":  func(*rapid.T) { s.save() },
+		"crash": func(*rapid.T) { s.crash() },
+		"expire": func(*rapid.T) {
+			if s.m.suspect() {
+				s.feed(input{kind: inExpire})
 			}
 		},
 		"settle": func(*rapid.T) { s.feed(input{kind: inSettle}) },

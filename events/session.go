@@ -36,7 +36,11 @@ type Session struct {
 	since    time.Time // when the stream got its state
 	note     string    // a hint for the operator, from the transport
 	said     map[string]bool
-	lag      time.Duration // of the last batch that was applied as it came; -1: none
+
+	suspectSince time.Time // when suspicion began, or will begin; zero: nothing is suspect
+	isSuspect    bool      // it has begun
+
+	lag time.Duration // of the last batch that was applied as it came; -1: none
 
 	// Read without the lock, on the query path.
 	health   atomic.Pointer[Health]
@@ -64,6 +68,12 @@ func NewSession(o SessionOptions) *Session {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.SuspectTTL <= 0 {
+		o.SuspectTTL = DefaultSuspectTTL
+	}
+	if o.Grace <= 0 {
+		o.Grace = DefaultGrace
+	}
 	s := &Session{
 		opts:  o,
 		log:   o.Logger.With("instance", o.Instance, "dp_rank", o.Stream.Rank),
@@ -80,6 +90,9 @@ func NewSession(o SessionOptions) *Session {
 		s.m.resume(o.Resume.Seq, o.Resume.CRC)
 	}
 	s.health.Store(&Health{State: Connecting})
+	if o.Restore != nil {
+		s.restore(o.Restore, s.since)
+	}
 	return s
 }
 
@@ -359,6 +372,8 @@ func reason(state State, cause string, n uint64, canReplay bool) string {
 		return fmt.Sprintf("%s: %d batches lost, and no replay brought them", cause, n)
 	case CausePoison:
 		return fmt.Sprintf("%s: %d batches could not be decoded; kvindex record and kvindex decode show what they are", cause, n)
+	case CauseRestored:
+		return cause + ": from a snapshot; contact with the engine will prove it or drop it"
 	case CauseUnverified:
 		return cause + ": reconnected without a replay endpoint, so the engine may have restarted; the next batch decides"
 	}

@@ -3,6 +3,7 @@ package events
 import (
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/kvindex/kvindex/indexer"
 )
@@ -56,6 +57,13 @@ type SessionOptions struct {
 	// the first batch of the next one reaches Tap; why is one of the reasons in
 	// Counters.Restarts. Tap and it must not call the session.
 	Restarted func(why string)
+	// SuspectTTL is how long what is suspect goes on to answer; 0 means
+	// DefaultSuspectTTL. Grace is how long a transport may be down before what
+	// is held becomes suspect; 0 means DefaultGrace.
+	SuspectTTL, Grace time.Duration
+	// Restore, if not nil, is what a snapshot tells of the stream: it answers,
+	// as suspect, and the first contact proves it or drops it.
+	Restore *Restore
 	// Resume, if not nil, is where the stream was followed to before. The first
 	// contact proves it or starts a new incarnation. It needs a replay endpoint
 	// to prove anything, and is ignored without one.

@@ -47,5 +47,6 @@ const (
 	CauseCapacity   = "capacity"         // the index is full: blocks were not admitted, and the engine still has them
 	CauseBlockSize  = "block_size"       // the engine's blocks are not of the registered size: refused
 	CauseUnchained  = "unchained_hashes" // engine hashes name no prefix (SGLang before 0.5.8)
+	CauseRestored   = "restored"         // from a snapshot, and the engine has not yet proved to be the one that it tells of
 	CauseUnverified = "unverified"       // reconnected, and nothing can prove that the engine did not restart
 )

@@ -20,6 +20,7 @@ type StreamStatus struct {
 	BlockSize int           // 0 while unknown
 	Bigram    bool          // blocks are made of token pairs (EAGLE)
 	Blocks    [indexer.NumTiers]int
+	Suspect   int // of these, in all tiers: what may be no longer held by the engine
 	Orphans   int // blocks parked because their parent is unknown
 	Counters  Counters
 }
@@ -52,6 +53,11 @@ func (s *Session) Status() StreamStatus {
 			st.Blocks[t] += c.Blocks[t]
 		}
 		st.Orphans += c.Orphans
+	}
+	if s.isSuspect {
+		for _, n := range st.Blocks {
+			st.Suspect += n
+		}
 	}
 	return st
 }
