@@ -31,7 +31,12 @@ var importRule = map[string][]string{
 	"cmd/kvindex": {everything},
 
 	"indexer":          {},
-	"indexer/snapshot": {"indexer"},
+	"indexer/snapshot": {},
+
+	"indexer/snapshot/filestore":  {"indexer/snapshot"},
+	"indexer/snapshot/peer":       {"indexer/snapshot"},
+	"indexer/snapshot/redisstore": {"indexer/snapshot"},
+	"indexer/snapshot/redistest":  {},
 
 	"events":            {"indexer"},
 	"events/zmqsource":  {"events", "indexer"},
