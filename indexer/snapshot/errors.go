@@ -17,6 +17,8 @@ var (
 	ErrSuperseded = errors.New("newer snapshots were written meanwhile")
 	// ErrBusy: another process is changing the store, and did not finish in time.
 	ErrBusy = errors.New("another process is changing the store")
+	// ErrFull: the store has no room left. What it holds stays.
+	ErrFull = errors.New("the store is full")
 )
 
 // Reason says in a word why a snapshot was rejected. Reasons are stable: they
@@ -41,7 +43,7 @@ const (
 	ReasonTimeout    Reason = "timeout"    // the store did not answer in time
 	ReasonNone       Reason = "none"       // there is no snapshot
 	ReasonCancelled  Reason = "cancelled"  // the caller gave up
-	ReasonDiskFull   Reason = "disk_full"  // no space, quota or file size left
+	ReasonFull       Reason = "disk_full"  // no space, quota or file size left
 	ReasonSuperseded Reason = "superseded" // see ErrSuperseded
 )
 
@@ -103,8 +105,8 @@ func ReasonOf(err error) Reason {
 		return ReasonNone
 	case errors.Is(err, ErrSuperseded):
 		return ReasonSuperseded
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
-		return ReasonDiskFull
+	case errors.Is(err, ErrFull), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
+		return ReasonFull
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return ReasonTimeout
 	case errors.Is(err, context.Canceled):

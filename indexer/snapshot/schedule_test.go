@@ -120,7 +120,7 @@ func TestScheduleFailures(t *testing.T) {
 		d.err = syscall.ENOSPC
 		pass()
 		pass()
-		lines(1, "reason=disk_full")
+		lines(1, "reason=full")
 		d.err = errors.New("connection refused")
 		pass()
 		pass()
@@ -135,7 +135,7 @@ func TestScheduleFailures(t *testing.T) {
 		pass()
 		lines(4, "")
 		c := s.Counters()
-		want(t, "failed", c[0].Failed, map[Reason]uint64{ReasonDiskFull: 2, ReasonStore: 2, ReasonTimeout: 1})
+		want(t, "failed", c[0].Failed, map[Reason]uint64{ReasonFull: 2, ReasonStore: 2, ReasonTimeout: 1})
 		want(t, "written, superseded", []uint64{c[0].Written, c[0].Superseded}, []uint64{2, 1})
 		want(t, "written to the other", c[1].Written, 8)
 	})

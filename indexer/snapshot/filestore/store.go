@@ -82,7 +82,7 @@ func (s *Store) Write(ctx context.Context, m snapshot.Meta, write func(io.Writer
 	info, err := s.write(ctx, m, write)
 	if err != nil {
 		hint := ""
-		if snapshot.ReasonOf(err) == snapshot.ReasonDiskFull {
+		if snapshot.ReasonOf(err) == snapshot.ReasonFull {
 			hint = " (the disk is full; earlier snapshots are still there)"
 		}
 		return info, fmt.Errorf("cannot write a snapshot to %q%s: %w", s.o.Dir, hint, err)

@@ -22,7 +22,7 @@ func TestDiskFull(t *testing.T) {
 	_, err := s.Write(t.Context(), testMeta, text("old"))
 	ok(t, err)
 	_, err = s.Write(t.Context(), testMeta, func(w io.Writer) error { _, err := w.Write(make([]byte, 5<<20)); return err })
-	if !errors.Is(err, syscall.ENOSPC) || snapshot.ReasonOf(err) != snapshot.ReasonDiskFull || !strings.Contains(err.Error(), "the disk is full") {
+	if !errors.Is(err, syscall.ENOSPC) || snapshot.ReasonOf(err) != snapshot.ReasonFull || !strings.Contains(err.Error(), "the disk is full") {
 		t.Errorf("disk full: %v", err)
 	}
 	_, body, err := read(t, s, snapshot.ID{})
