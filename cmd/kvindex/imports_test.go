@@ -31,6 +31,7 @@ var importRule = map[string][]string{
 	"cmd/kvindex": {everything},
 
 	"indexer":          {},
+	"indexer/kthena":   {},
 	"indexer/snapshot": {},
 
 	"indexer/snapshot/filestore":  {"indexer/snapshot"},
