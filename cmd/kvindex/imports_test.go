@@ -30,9 +30,15 @@ const everything = "*"
 var importRule = map[string][]string{
 	"cmd/kvindex": {everything},
 
-	"indexer":             {},
-	"scripts/bench-index": {"indexer"},
-	"indexer/snapshot":    {"indexer"},
+	"indexer":          {},
+	"indexer/kthena":   {},
+	"indexer/snapshot": {},
+
+	"indexer/snapshot/filestore":  {"indexer/snapshot"},
+	"indexer/snapshot/peer":       {"indexer/snapshot"},
+	"indexer/snapshot/redisstore": {"indexer/snapshot"},
+	"indexer/snapshot/redistest":  {},
+	"scripts/bench-index":         {"indexer"},
 
 	"events":            {"indexer"},
 	"events/zmqsource":  {"events", "indexer"},

@@ -47,11 +47,13 @@ how many leading tokens of this request does each instance already hold?`,
   kvindex serve --config kvindex.yaml        run it
   kvindex relay --help                       publish an engine's events to NATS, beside it
   kvindex decode payload.msgpack             look into a batch of events
-  kvindex tokenizer check /models/qwen3      will chats be tokenized as the engine does?`,
+  kvindex tokenizer check /models/qwen3      will chats be tokenized as the engine does?
+  kvindex snapshot verify /var/lib/kvindex   can a fresh replica start from what is there?`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServeCommand(), newDemoCommand(), newRelayCommand(), newRecordCommand(), newDecodeCommand(), newTokenizerCommand(), newVersionCommand())
+	root.AddCommand(newServeCommand(), newDemoCommand(), newRelayCommand(), newRecordCommand(), newDecodeCommand(),
+		newTokenizerCommand(), newSnapshotCommand(), newVersionCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
