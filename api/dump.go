@@ -28,6 +28,16 @@ type dump struct {
 	instance string // "" for all
 }
 
+// handleSnapshot answers GET /v1/snapshot with what a fresh replica goes on
+// from.
+func (s *Server) handleSnapshot(c *gin.Context) error {
+	if s.snapshot == nil {
+		return notFound("this kvindex gives no snapshots")
+	}
+	s.snapshot.ServeHTTP(c.Writer, c.Request)
+	return nil
+}
+
 // handleDump answers GET /v1/dump?model=&instance=&limit=: one JSON object a
 // line, in no order. It is no snapshot: the index changes while it runs.
 func (s *Server) handleDump(c *gin.Context) error {

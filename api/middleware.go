@@ -66,7 +66,7 @@ func (s *Server) panicked(c *gin.Context, r route, p any) {
 // fail answers err, and logs it if it is the server's fault.
 func (s *Server) fail(c *gin.Context, r route, err error) {
 	e := toError(err)
-	if e.Status >= http.StatusInternalServerError {
+	if e.Status == http.StatusInternalServerError {
 		if ok, suppressed := s.failures.allow(time.Now()); ok {
 			s.log.Error("a request failed", "route", r.path, "error", err.Error(), "suppressed", suppressed)
 		}

@@ -73,7 +73,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 func TestResponsesFitTheDocument(t *testing.T) {
 	doc := loadSpec(t)
 	// Lines are checked one by one; the others are text.
-	for _, plain := range []string{"application/x-ndjson", "text/html"} {
+	for _, plain := range []string{"application/x-ndjson", "text/html", "application/vnd.kvindex.snapshot"} {
 		openapi3filter.RegisterBodyDecoder(plain, openapi3filter.PlainBodyDecoder)
 		defer openapi3filter.UnregisterBodyDecoder(plain)
 	}
@@ -280,6 +280,12 @@ func checkTokenizers(t *testing.T, check func(r *rig, method, path, template, bo
 	}
 	check(r, "GET", "/v1/models", "/v1/models", "", 200)
 	check(r, "GET", "/metrics", "/metrics", "", 200)
+	check(r, "GET", "/v1/snapshot", "/v1/snapshot", "", 404)
+	r.srv.snapshot = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/vnd.kvindex.snapshot")
+		_, _ = io.WriteString(w, "bytes")
+	})
+	check(r, "GET", "/v1/snapshot", "/v1/snapshot", "", 200)
 }
 
 // tokenFor is a token file with the given token.

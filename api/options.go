@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -45,6 +46,12 @@ type Options struct {
 	// Registry collects the metrics and is served at /metrics. nil makes one
 	// with the Go runtime's and the process's collectors in it.
 	Registry *prometheus.Registry
+
+	// Collectors are collected too.
+	Collectors []prometheus.Collector
+
+	// Snapshot answers GET /v1/snapshot, for other replicas; nil: not found.
+	Snapshot http.Handler
 }
 
 // Limits bound requests. The zero value of a field means its default.

@@ -50,6 +50,7 @@ func (s *Server) routes() []route {
 		{get, "/v1/stats", accessToken, s.handleStats},
 		{get, "/v1/blocks/{hash}", accessToken, s.handleBlock},
 		{get, "/v1/dump", accessAdmin, s.handleDump},
+		{get, "/v1/snapshot", accessAdmin, s.handleSnapshot},
 
 		{get, "/healthz", accessOpen, s.handleHealth},
 		{get, "/readyz", accessOpen, s.handleReady},

@@ -34,6 +34,7 @@ type Server struct {
 	tokenizers Tokenizers
 	hashes     blockHashes
 	witness    witness
+	snapshot   http.Handler
 	log        *slog.Logger
 	version    string
 	limits     Limits
@@ -64,7 +65,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		index: o.Index, fleet: o.Fleet, tokenizers: o.Tokenizers, log: o.Logger, version: o.Version,
-		limits: o.Limits.withDefaults(), ready: o.Ready, registry: o.Registry,
+		limits: o.Limits.withDefaults(), ready: o.Ready, registry: o.Registry, snapshot: o.Snapshot,
 		started: time.Now(), hashes: blockHashes{index: o.Index},
 		spec:     openAPI(o.Version),
 		panics:   throttle{every: time.Second, burst: 1},
@@ -91,6 +92,11 @@ func New(o Options) (*Server, error) {
 		s.registry = prometheus.NewRegistry()
 		s.registry.MustRegister(collectors.NewGoCollector(),
 			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
+	for _, c := range o.Collectors {
+		if err := s.registry.Register(c); err != nil {
+			return nil, fmt.Errorf("cannot make the API: %w", err)
+		}
 	}
 	if s.metrics, err = newMetrics(s.registry, s); err != nil {
 		return nil, fmt.Errorf("cannot make the API: %w", err)

@@ -48,7 +48,8 @@ type Fleet struct {
 	restored      map[streamName]*restorable // waits for its instance
 	restoredUntil time.Time
 
-	view atomic.Pointer[view]
+	changes atomic.Uint64 // of what a snapshot would hold
+	view    atomic.Pointer[view]
 }
 
 // follower is a session's goroutine.
@@ -190,7 +191,7 @@ func (f *Fleet) follow(inst *Instance, streams []StreamSpec) *Instance {
 			Tenant: inst.spec.Tenant, LoRA: inst.spec.LoRA, Salt: inst.spec.Salt, BlockSize: inst.spec.BlockSize,
 			Stream: st, GPUClearOnly: f.opts.GPUClearOnly, MaxPending: f.opts.MaxPending,
 			Limits: f.opts.Limits, Logger: f.opts.Logger,
-			SuspectTTL: f.opts.SuspectTTL, Grace: f.opts.Grace, Restore: f.takeRestored(&inst.spec, st),
+			changes: &f.changes, SuspectTTL: f.opts.SuspectTTL, Grace: f.opts.Grace, Restore: f.takeRestored(&inst.spec, st),
 		})
 		inst.sessions = append(inst.sessions, s)
 		ctx, cancel := context.WithCancel(f.ctx)
@@ -295,4 +296,5 @@ func (f *Fleet) store(list []*Instance) {
 		v.byName[i.spec.ID] = i
 	}
 	f.view.Store(v)
+	f.changes.Add(1)
 }

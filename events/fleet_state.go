@@ -39,6 +39,10 @@ func (f *Fleet) Freeze(do func([]InstanceState)) {
 	do(states)
 }
 
+// Changes grows whenever what Freeze would give, or what the index holds, has
+// changed.
+func (f *Fleet) Changes() uint64 { return f.changes.Load() }
+
 // restorable is what was restored and waits for its instance to be followed
 // again.
 type restorable struct {

@@ -231,7 +231,11 @@ func (s *Session) step(in input) {
 	if s.closed {
 		return
 	}
-	for _, a := range s.m.decide(in) {
+	actions := s.m.decide(in)
+	if len(actions) > 0 && s.opts.changes != nil {
+		s.opts.changes.Add(1)
+	}
+	for _, a := range actions {
 		switch a.kind {
 		case actApply:
 			s.applyBatch(a.msg)

@@ -3,6 +3,7 @@ package events
 import (
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvindex/kvindex/indexer"
@@ -64,6 +65,8 @@ type SessionOptions struct {
 	// Restore, if not nil, is what a snapshot tells of the stream: it answers,
 	// as suspect, and the first contact proves it or drops it.
 	Restore *Restore
+	// changes, if not nil, is raised with whatever a snapshot would hold.
+	changes *atomic.Uint64
 	// Resume, if not nil, is where the stream was followed to before. The first
 	// contact proves it or starts a new incarnation. It needs a replay endpoint
 	// to prove anything, and is ignored without one.

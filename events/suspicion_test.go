@@ -123,12 +123,13 @@ func (b *bench) crashed(change func(*SessionOptions)) *bench {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	list, _, err := index.Restore(snapshot)
+	read, err := index.ReadSnapshot(snapshot)
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	read.Use()
 	holders := map[int]*indexer.Holder{}
-	for _, r := range list {
+	for _, r := range read.Holders {
 		holders[r.Stream.Rank] = r.Holder
 	}
 	o := b.s.opts

@@ -11,7 +11,7 @@ import (
 // package snapshot. All numbers are unsigned varints but for hashes, which are 8
 // bytes, little-endian; strings have their length before them.
 //
-//	snapshot = version seed n{model alias...} n{lora n{model}} n{table}
+//	snapshot = version fingerprint n{model alias...} n{lora n{model}} n{table}
 //	table    = model block_size bigram n{scope} n{stream} n{set} n{entry} n{parked} n{late}
 //	stream   = instance rank partial
 //	set      = n{stream tiers}
@@ -23,8 +23,7 @@ import (
 // the order of the arena, so that most are the child of the one before, which
 // saves their place, and have its set, which saves that.
 
-// SnapshotVersion is the version of what AppendSnapshot writes. Restore reads
-// this one.
+// SnapshotVersion is the version of what AppendSnapshot writes.
 const SnapshotVersion = 1
 
 // Flags of an entry.

@@ -2,54 +2,65 @@ package indexer
 
 import "fmt"
 
-// Restored is a holder that Restore made: what a stream held when the snapshot
-// was taken. It answers matches like any other, until it is retired.
+// Restored is a holder that was read: what a stream held when the snapshot was
+// taken.
 type Restored struct {
 	Key    TableKey
 	Stream StreamID
 	Holder *Holder
 }
 
-// Restore fills an index that has no tables yet with a snapshot of another one
-// with the same seed. It is all or nothing: after an error, which wraps
-// ErrSnapshot and says what is wrong, the index is as it was. Bounds of Options
-// hold: what they do not admit is left out, and refused says how many blocks
-// that is.
-//
-// It takes 200 to 400 ns a block and holder.
-func (x *Index) Restore(b []byte) (holders []Restored, refused int, err error) {
+// Snapshot is what was read of a snapshot: not yet part of the index that it was
+// read for. Either Use or Discard is called, once.
+type Snapshot struct {
+	// Holders are what streams held when it was taken. After Use they answer
+	// matches like any others, until they are retired.
+	Holders []Restored
+	// Refused is how many blocks the bounds of Options did not admit.
+	Refused int
+
+	index  *Index
+	models []string
+	loras  []adapter
+	tables map[TableKey]*Table
+}
+
+type adapter struct{ model, name string }
+
+// ReadSnapshot reads what AppendSnapshot of an index with the same seed wrote,
+// for an index that has no tables yet. An error, which wraps ErrSnapshot, says
+// what is wrong. It takes about 360 ns a block.
+func (x *Index) ReadSnapshot(b []byte) (*Snapshot, error) {
 	d := &dec{b: b}
 	if v := d.num(); d.err == nil && v != SnapshotVersion {
-		return nil, 0, fmt.Errorf("%w: it has version %d, this kvindex reads %d", ErrSnapshot, v, SnapshotVersion)
+		return nil, fmt.Errorf("%w: it has version %d, this kvindex reads %d", ErrSnapshot, v, SnapshotVersion)
 	}
-	if seed := d.hash(); d.err == nil && seed != x.hasher.seed {
-		return nil, 0, fmt.Errorf("%w: its hashes have another seed (index.seed)", ErrSnapshot)
+	if seed := d.hash(); d.err == nil && seed != x.hasher.fingerprint() {
+		return nil, fmt.Errorf("%w: its hashes have another seed (index.seed)", ErrSnapshot)
 	}
-	var models []string
+	s := &Snapshot{index: x, tables: map[TableKey]*Table{}}
 	for range d.count(1, "models") {
-		models = append(models, d.str("a model"))
+		s.models = append(s.models, d.str("a model"))
 	}
-	type lora struct{ model, name string }
-	var loras []lora
 	for range d.count(2, "adapters") {
 		name := d.str("an adapter")
 		for range d.count(1, "models of an adapter") {
-			loras = append(loras, lora{d.str("a model"), name})
+			s.loras = append(s.loras, adapter{d.str("a model"), name})
 		}
 	}
-	tables := map[TableKey]*Table{}
 	for range d.count(5, "tables") {
-		t, found, out := x.decodeTable(d)
+		t, found, refused := x.decodeTable(d)
 		if d.err != nil {
 			break
 		}
-		if tables[t.key] != nil {
+		if s.tables[t.key] != nil {
 			d.fail("two tables of %q with blocks of %d", t.key.Model, t.key.BlockSize)
+			t.abandon()
 			break
 		}
-		tables[t.key] = t
-		holders = append(holders, found...)
-		refused += out
+		s.tables[t.key] = t
+		s.Holders = append(s.Holders, found...)
+		s.Refused += refused
 	}
 	if d.err == nil && d.at != len(b) {
 		d.fail("%d bytes follow the end", len(b)-d.at)
@@ -58,28 +69,32 @@ func (x *Index) Restore(b []byte) (holders []Restored, refused int, err error) {
 		d.err = fmt.Errorf("%w: the index has tables already", ErrSnapshot)
 	}
 	if d.err != nil {
-		for _, t := range tables {
-			t.abandon()
-		}
-		return nil, 0, d.err
+		s.Discard()
+		return nil, d.err
 	}
-	x.adopt(models, tables)
-	for _, l := range loras {
-		x.NoteLoRA(l.model, l.name)
-	}
-	return holders, refused, nil
+	return s, nil
 }
 
-// adopt makes tables part of the index.
-func (x *Index) adopt(models []string, tables map[TableKey]*Table) {
-	for _, m := range models {
-		x.Alias(m, m)
+// Use makes what was read part of the index.
+func (s *Snapshot) Use() {
+	for _, m := range s.models {
+		s.index.Alias(m, m)
 	}
-	x.change(func(d *directory) {
-		for _, t := range tables {
+	s.index.change(func(d *directory) {
+		for _, t := range s.tables {
 			d.insert(t)
 		}
 	})
+	for _, l := range s.loras {
+		s.index.NoteLoRA(l.model, l.name)
+	}
+}
+
+// Discard forgets what was read.
+func (s *Snapshot) Discard() {
+	for _, t := range s.tables {
+		t.abandon()
+	}
 }
 
 // abandon gives back what t was counted for. It must not have been published.

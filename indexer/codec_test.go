@@ -49,6 +49,16 @@ func restore(t testing.TB, snapshot []byte, o Options) (*Index, map[string]*Hold
 	return x, holders
 }
 
+// Restore reads a snapshot and uses it.
+func (x *Index) Restore(b []byte) ([]Restored, int, error) {
+	s, err := x.ReadSnapshot(b)
+	if err != nil {
+		return nil, 0, err
+	}
+	s.Use()
+	return s.Holders, s.Refused, nil
+}
+
 // TestSnapshotIsRestored: what is restored answers as before, writes the same
 // snapshot, and takes what comes next.
 func TestSnapshotIsRestored(t *testing.T) {

@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// AppendSnapshot appends what the index holds to dst: see Restore. It takes 60 to
-// 100 ns a block. Writers of a table wait meanwhile, readers do not. For a
+// AppendSnapshot appends what the index holds to dst: see ReadSnapshot. It takes
+// about 12 ns a block. Writers of a table wait meanwhile, readers do not. For a
 // snapshot that agrees with positions in streams the caller keeps the streams
 // from writing.
 func (x *Index) AppendSnapshot(dst []byte) []byte {
 	e := &enc{b: dst}
 	d := x.dir.Load()
 	e.num(SnapshotVersion)
-	e.hash(x.hasher.seed)
+	e.hash(x.hasher.fingerprint())
 	models := slices.Sorted(maps.Keys(d.byModel))
 	e.int(len(models))
 	for _, m := range models {

@@ -1,6 +1,7 @@
 package indexer
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"unsafe"
 
@@ -61,6 +62,12 @@ func NewHasher(seed uint64) Hasher { return Hasher{seed: seed} }
 
 // Seed returns the seed that h was made with.
 func (h Hasher) Seed() uint64 { return h.seed }
+
+// fingerprint tells seeds apart, and does not give them away.
+func (h Hasher) fingerprint() uint64 {
+	sum := sha256.Sum256(binary.LittleEndian.AppendUint64([]byte("kvindex seed"), h.seed))
+	return binary.LittleEndian.Uint64(sum[:])
+}
 
 // Local hashes the tokens of one block. For streams of bigrams (EAGLE) the
 // tokens are the pairs, flattened: a0, b0, a1, b1, ... extra is the

@@ -90,7 +90,7 @@ func spaceOf(id StreamID) space { return space(min(slices.Index(machineStreams, 
 
 func newMachine(x *Index) *machine {
 	m := &machine{
-		index: x,
+		index:  x,
 		table:  x.Table(TableKey{Model: "m", BlockSize: testBlockSize}),
 		policy: x.opts.DuplicatePolicy, bounded: x.opts.MaxBlocks > 0,
 		model: model{}, holders: map[StreamID]*Holder{},

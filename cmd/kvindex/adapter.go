@@ -238,7 +238,7 @@ func streamDetail(st events.StreamStatus) api.StreamDetail {
 		State: api.State(st.State.String()), Reason: st.Reason, Hint: st.Note,
 		BlockSize: st.BlockSize, LastEvent: age(st.LastSeen),
 		BatchResults: c.Batches, Events: map[string]uint64{}, Skips: map[string]uint64{},
-		LostBatches: c.Lost, Replays: c.Replays, Pending: st.Waiting,
+		LostBatches: c.Lost, Replays: c.Replays, Pending: st.Waiting, SuspectBlocks: st.Suspect,
 		Blocks: api.TierCounts{GPU: st.Blocks[indexer.GPU], CPU: st.Blocks[indexer.CPU], Disk: st.Blocks[indexer.Disk]},
 	}
 	if st.Lag >= 0 {

@@ -26,6 +26,7 @@ type config struct {
 	Events    eventsConfig     `koanf:"events" yaml:"events"`
 	NATS      natsConfig       `koanf:"nats" yaml:"nats"` // instances that come over NATS; none without a url
 	Tokenizer tokenizerConfig  `koanf:"tokenizer" yaml:"tokenizer"`
+	Snapshot  snapshotConfig   `koanf:"snapshot" yaml:"snapshot"` // what a restart goes on from; none without dir, redis or peers
 	API       apiConfig        `koanf:"api" yaml:"api"`
 }
 
@@ -73,7 +74,22 @@ type eventsConfig struct {
 	MaxPending    int           `koanf:"max_pending" yaml:"max_pending"`       // bytes a stream that wait for a replay
 	MaxReplays    int           `koanf:"max_replays" yaml:"max_replays"`       // at once, over all streams
 	SilenceHint   time.Duration `koanf:"silence_hint" yaml:"silence_hint"`     // when a silent engine is remarked upon
+	SuspectTTL    time.Duration `koanf:"suspect_ttl" yaml:"suspect_ttl"`       // what may be stale answers for so long at most
+	Grace         time.Duration `koanf:"grace" yaml:"grace"`                   // before a lost connection makes it so
 	WarmupTimeout time.Duration `koanf:"warmup_timeout" yaml:"warmup_timeout"` // ready at the latest after this long
+}
+
+// snapshotConfig says where snapshots are written, and where a start looks for
+// one: with peers first, then in Redis, then in the directory.
+type snapshotConfig struct {
+	Dir               string        `koanf:"dir" yaml:"dir"`
+	Redis             string        `koanf:"redis" yaml:"redis"`                             // redis://, redis+sentinel://, redis+cluster://; rediss is TLS
+	RedisPasswordFile string        `koanf:"redis_password_file" yaml:"redis_password_file"` // read for each connection
+	RedisCAFile       string        `koanf:"redis_ca_file" yaml:"redis_ca_file"`
+	Cluster           string        `koanf:"cluster" yaml:"cluster"` // name of the fleet: snapshots of others are not used
+	Peers             []string      `koanf:"peers" yaml:"peers"`     // URLs of other replicas
+	PeerTokenFile     string        `koanf:"peer_token_file" yaml:"peer_token_file"`
+	Interval          time.Duration `koanf:"interval" yaml:"interval"`
 }
 
 // natsConfig is about the instances whose events a relay publishes to NATS.
@@ -126,7 +142,9 @@ func defaultConfig() config {
 		Events: eventsConfig{
 			MaxPayload: 16 << 20, MaxPending: 64 << 20, MaxReplays: 8,
 			SilenceHint: 30 * time.Second, WarmupTimeout: 30 * time.Second,
+			SuspectTTL: events.DefaultSuspectTTL, Grace: events.DefaultGrace,
 		},
+		Snapshot:  snapshotConfig{Cluster: "default", Interval: time.Minute},
 		NATS:      natsConfig{Stream: natssource.DefaultStream},
 		Tokenizer: tokenizerConfig{CacheBytes: 64 << 20, AskEngines: true, SampleEvery: 1000, ProveEvery: 10 * time.Minute},
 		API:       apiConfig{MaxBody: 8 << 20, MaxQueries: 256, DrainTime: time.Second},
@@ -169,6 +187,11 @@ func (c *config) validate() error {
 		if err := c.NATS.connect().Validate(); err != nil {
 			bad("nats: %w", err)
 		}
+	}
+	positive("events.suspect_ttl", int64(c.Events.SuspectTTL))
+	positive("events.grace", int64(c.Events.Grace))
+	if err := c.Snapshot.validate(); err != nil {
+		bad("snapshot.%w", err)
 	}
 	if c.Events.WarmupTimeout < 0 {
 		bad("events.warmup_timeout: %v is negative", c.Events.WarmupTimeout)

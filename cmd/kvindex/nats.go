@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/kvindex/kvindex/events"
 	"github.com/kvindex/kvindex/events/natssource"
@@ -96,16 +95,12 @@ func (n natsReader) waiting() []string {
 	return []string{fmt.Sprintf("nats: %d messages to read", r.Behind)}
 }
 
-// registry collects the metrics of a service that reads NATS; nil, where it
-// does not, leaves the choice to the API.
-func (n natsReader) registry() *prometheus.Registry {
+// collectors are the metrics of a service that reads NATS.
+func (n natsReader) collectors() []prometheus.Collector {
 	if n.source == nil {
 		return nil
 	}
-	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newNATSCollector(n.source))
-	return r
+	return []prometheus.Collector{newNATSCollector(n.source)}
 }
 
 // natsCollector shows a source's report as metrics.

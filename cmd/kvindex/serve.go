@@ -21,6 +21,7 @@ import (
 	"github.com/kvindex/kvindex/events/discovery"
 	"github.com/kvindex/kvindex/events/zmqsource"
 	"github.com/kvindex/kvindex/indexer"
+	"github.com/kvindex/kvindex/indexer/snapshot/peer"
 	"github.com/kvindex/kvindex/tokenizer"
 )
 
@@ -98,6 +99,7 @@ type service struct {
 	tokenizers *tokenizer.Registry
 	prover     prover
 	reloader   reloader
+	snapshots  *snapshots
 	api        *api.Server
 	http       *http.Server
 	lis        net.Listener
@@ -147,8 +149,11 @@ func newService(ctx context.Context, c config, log *slog.Logger) (s *service, er
 	s.fleet = events.NewFleet(events.FleetOptions{
 		Index: s.index, Source: s.nats.or(s.source.Follow), Logger: log,
 		Limits: events.Limits{MaxPayload: c.Events.MaxPayload}, MaxPending: c.Events.MaxPending,
-		GPUClearOnly: c.Index.ClearedTiers == "gpu",
+		GPUClearOnly: c.Index.ClearedTiers == "gpu", SuspectTTL: c.Events.SuspectTTL, Grace: c.Events.Grace,
 	})
+	if s.snapshots, err = newSnapshots(c, s.fleet, s.index, log); err != nil {
+		return nil, err
+	}
 	adapter := newFleetAdapter(s.fleet, &s.config)
 	s.static = &discovery.Static{Fleet: s.fleet, Client: adapter.client, Logger: log}
 	if s.engines, err = newEngines(s.fleet, log); err != nil {
@@ -163,7 +168,8 @@ func newService(ctx context.Context, c config, log *slog.Logger) (s *service, er
 		Index: s.index, Fleet: adapter, Tokenizers: s.tokenizers, Logger: log, Version: version,
 		Limits:    api.Limits{BodyBytes: c.API.MaxBody, ConcurrentQueries: c.API.MaxQueries},
 		TokenFile: c.API.TokenFile, AdminTokenFile: c.API.AdminTokenFile,
-		Ready: s.ready, Registry: s.nats.registry(),
+		Ready: s.ready, Collectors: append(s.nats.collectors(), s.snapshots.collectors()...),
+		Snapshot: peer.NewHandler(peer.HandlerOptions{Content: s.snapshots, Logger: log}),
 	}); err != nil {
 		return nil, err
 	}
@@ -197,10 +203,12 @@ func (s *service) start(ctx context.Context) (<-chan error, error) {
 		specs = append(specs, spec)
 	}
 	ctx, s.stop = context.WithCancel(ctx)
+	s.snapshots.restore(ctx)
 	if err := s.static.Start(ctx, specs); err != nil {
 		return nil, err
 	}
 	s.nats.start(ctx, s.fleet)
+	s.snapshots.start(ctx)
 	s.prover.start(ctx)
 	s.reloader.start(ctx)
 	done := make(chan error, 1)
@@ -249,7 +257,9 @@ func (s *service) close() {
 		s.nats.wait()
 		s.prover.wait()
 		s.reloader.wait()
+		step("snapshot", s.snapshots.wait) // before the streams end: they are what it holds
 	}
+	s.snapshots.close()
 	step("streams", s.fleet.Close)
 	step("sockets", func() {
 		if err := s.source.Close(); err != nil {

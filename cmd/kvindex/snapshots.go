@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/kvindex/kvindex/events"
+	"github.com/kvindex/kvindex/indexer"
+	"github.com/kvindex/kvindex/indexer/snapshot"
+	"github.com/kvindex/kvindex/indexer/snapshot/filestore"
+	"github.com/kvindex/kvindex/indexer/snapshot/peer"
+	"github.com/kvindex/kvindex/indexer/snapshot/redisstore"
+)
+
+// snapshotKind and snapshotVersion name the body of our snapshots: the states of
+// instances in JSON, after their length in 4 bytes, and what the index holds.
+const (
+	snapshotKind    = "kvindex"
+	snapshotVersion = 1
+)
+
+// maxSnapshotBody bounds what is read of a body: about 20 bytes a block.
+const maxSnapshotBody = 16 << 30
+
+// snapshots takes and restores snapshots of the fleet and the index.
+type snapshots struct {
+	config config
+	fleet  *events.Fleet
+	index  *indexer.Index
+	log    *slog.Logger
+
+	redis    redis.UniversalClient // nil: none
+	sources  []snapshot.Source
+	schedule *snapshot.Schedule // nil: nothing is written
+	wg       sync.WaitGroup
+}
+
+func newSnapshots(c config, f *events.Fleet, x *indexer.Index, log *slog.Logger) (*snapshots, error) {
+	s := &snapshots{config: c, fleet: f, index: x, log: log}
+	var sinks []snapshot.Sink
+	for _, url := range c.Snapshot.Peers {
+		p, err := peer.New(peer.Options{URL: url, TokenFile: c.Snapshot.PeerTokenFile})
+		if err != nil {
+			return nil, err
+		}
+		s.sources = append(s.sources, p)
+	}
+	if c.Snapshot.Redis != "" {
+		store, err := s.openRedis()
+		if err != nil {
+			return nil, err
+		}
+		s.sources = append(s.sources, store)
+		sinks = append(sinks, store)
+	}
+	if c.Snapshot.Dir != "" {
+		store, err := filestore.New(filestore.Options{Dir: c.Snapshot.Dir})
+		if err != nil {
+			return nil, err
+		}
+		s.sources = append(s.sources, store)
+		sinks = append(sinks, store)
+	}
+	if len(sinks) > 0 {
+		s.schedule = snapshot.NewSchedule(snapshot.ScheduleOptions{Content: s, Sinks: sinks, Interval: c.Snapshot.Interval, Logger: log})
+	}
+	return s, nil
+}
+
+func (s *snapshots) openRedis() (*redisstore.Store, error) {
+	c := s.config.Snapshot
+	conn, err := redisstore.ParseURL(c.Redis)
+	if err != nil {
+		return nil, err
+	}
+	conn.PasswordFile, conn.CAFile = c.RedisPasswordFile, c.RedisCAFile
+	redis.SetLogger(quiet{}) // what it would say comes back as errors
+	if s.redis, err = redisstore.Connect(conn); err != nil {
+		return nil, err
+	}
+	return redisstore.New(redisstore.Options{Client: s.redis, Name: conn.String(), Cluster: c.Cluster})
+}
+
+// Meta implements snapshot.Content.
+func (s *snapshots) Meta() snapshot.Meta {
+	return snapshot.Meta{Cluster: s.config.Snapshot.Cluster, Kind: snapshotKind, Version: snapshotVersion, Params: s.params()}
+}
+
+// params are what a snapshot's content depends on, beside the seed, which the
+// index compares without telling it.
+func (s *snapshots) params() map[string]string {
+	return map[string]string{"duplicates": s.config.Index.Duplicates}
+}
+
+// Changes implements snapshot.Content.
+func (s *snapshots) Changes() uint64 { return s.fleet.Changes() }
+
+// WriteBody implements snapshot.Content. Streams stand still while the index is
+// copied, not while w is written to.
+func (s *snapshots) WriteBody(w io.Writer) error {
+	var head, body []byte
+	var err error
+	s.fleet.Freeze(func(states []events.InstanceState) {
+		head, err = json.Marshal(states)
+		body = s.index.AppendSnapshot(nil)
+	})
+	if err != nil {
+		return fmt.Errorf("cannot encode the instances: %w", err)
+	}
+	if _, err := w.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(head))), head...)); err != nil {
+		return err
+	}
+	_, err = w.Write(body)
+	return err
+}
+
+// restore goes on from the newest snapshot that is whole and fits, if there is
+// one. It is called before anything is followed.
+func (s *snapshots) restore(ctx context.Context) {
+	if len(s.sources) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(s.config.Events.WarmupTimeout, 5*time.Second))
+	defer cancel()
+	var read *indexer.Snapshot // and not used
+	var states []events.InstanceState
+	decode := func(_ snapshot.Header, body io.Reader) (func(), error) {
+		if read != nil {
+			read.Discard()
+			read = nil
+		}
+		b, err := io.ReadAll(io.LimitReader(body, maxSnapshotBody))
+		if err != nil {
+			return nil, err
+		}
+		if states, read, err = s.decodeBody(b); err != nil {
+			return nil, err
+		}
+		return func() {
+			read.Use()
+			s.fleet.Restore(states, read.Holders)
+			if read.Refused > 0 {
+				s.log.Warn("the index is too small for the snapshot", "blocks_left_out", read.Refused)
+			}
+			read = nil
+		}, nil
+	}
+	chain := snapshot.Chain{Sources: s.sources, Attempt: 20 * time.Second}
+	done, err := chain.Restore(ctx, snapshot.Expect{
+		Cluster: s.config.Snapshot.Cluster, Kind: snapshotKind, MinVersion: snapshotVersion, MaxVersion: snapshotVersion, Params: s.params(),
+	}, decode)
+	if read != nil {
+		read.Discard()
+	}
+	for _, f := range done.Failed {
+		if !errors.Is(f.Err, snapshot.ErrNone) {
+			s.log.Warn("a snapshot cannot be used", "source", f.Source, "id", f.ID, "reason", string(f.Reason), "error", f.Err)
+		}
+	}
+	if err != nil {
+		s.log.Info("no snapshot to go on from: starting cold", "looked_at", len(s.sources))
+		return
+	}
+	s.log.Info("restored a snapshot: what it holds is suspect until its engines prove it", "source", done.Source, "id", done.Info.ID,
+		"age", time.Since(done.Info.Created).Round(time.Second), "bytes", done.Info.Bytes, "took", done.Took.Round(time.Millisecond), "instances", len(states))
+	s.followAgain(states)
+}
+
+// decodeBody reads a body.
+func (s *snapshots) decodeBody(b []byte) (states []events.InstanceState, read *indexer.Snapshot, err error) {
+	if len(b) < 4 || uint64(binary.LittleEndian.Uint32(b)) > uint64(len(b)-4) {
+		return nil, nil, errors.New("the body is too short")
+	}
+	n := binary.LittleEndian.Uint32(b)
+	if err := json.Unmarshal(b[4:4+n], &states); err != nil {
+		return nil, nil, fmt.Errorf("the states of instances: %w", err)
+	}
+	read, err = s.index.ReadSnapshot(b[4+n:])
+	return states, read, err
+}
+
+// followAgain follows the instances that had registered over HTTP: they may not
+// know that they have to do it again.
+func (s *snapshots) followAgain(states []events.InstanceState) {
+	for _, in := range states {
+		if in.Spec.Source != "register" {
+			continue
+		}
+		if _, err := s.fleet.Add(in.Spec); err != nil {
+			s.log.Warn("cannot follow an instance of the snapshot", "instance", in.Spec.ID, "error", err)
+		}
+	}
+}
+
+// start writes snapshots until ctx ends, and then a last one; wait waits for
+// that.
+func (s *snapshots) start(ctx context.Context) {
+	if s.schedule != nil {
+		s.wg.Go(func() { s.schedule.Run(ctx) })
+	}
+}
+
+func (s *snapshots) wait() { s.wg.Wait() }
+
+func (s *snapshots) close() {
+	if s.redis != nil {
+		_ = s.redis.Close()
+	}
+}
+
+// validate says what is wrong with the configuration of snapshots.
+func (c *snapshotConfig) validate() error {
+	var errs []error
+	if c.Redis != "" {
+		if _, err := redisstore.ParseURL(c.Redis); err != nil {
+			errs = append(errs, fmt.Errorf("redis: %w", err))
+		}
+	}
+	for _, url := range c.Peers {
+		if err := (peer.Options{URL: url}).Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("peers: %w", err))
+		}
+	}
+	if c.Interval < time.Second {
+		errs = append(errs, fmt.Errorf("interval: %v is less than 1s", c.Interval))
+	}
+	if strings.Trim(c.Cluster, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") != "" || c.Cluster == "" {
+		errs = append(errs, fmt.Errorf("cluster: %q is not letters, digits and . _ -", c.Cluster))
+	}
+	if c.Dir != "" {
+		if st, err := os.Stat(c.Dir); err == nil && !st.IsDir() {
+			errs = append(errs, fmt.Errorf("dir: %q is no directory", c.Dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// snapshotCollector shows what became of snapshots as metrics.
+type snapshotCollector struct {
+	schedule                                    *snapshot.Schedule
+	written, failed, took, bytes, last, skipped *prometheus.Desc
+}
+
+func (s *snapshots) collectors() []prometheus.Collector {
+	if s.schedule == nil {
+		return nil
+	}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("kvindex_snapshot_"+name, help, append([]string{"to"}, labels...), nil)
+	}
+	return []prometheus.Collector{&snapshotCollector{
+		schedule: s.schedule,
+		written:  desc("written_total", "Snapshots written."),
+		failed:   desc("failed_total", "Snapshots that could not be written, by reason.", "reason"),
+		skipped:  desc("skipped_total", "Snapshots not written because nothing had changed, or others' were newer."),
+		took:     desc("last_duration_seconds", "Time that the last snapshot took."),
+		bytes:    desc("last_bytes", "Size of the last snapshot."),
+		last:     desc("last_written_timestamp_seconds", "When the last snapshot was written."),
+	}}
+}
+
+// Describe implements prometheus.Collector.
+func (c *snapshotCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.written, c.failed, c.took, c.bytes, c.last, c.skipped} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *snapshotCollector) Collect(ch chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	}
+	for _, s := range c.schedule.Counters() {
+		send(c.written, prometheus.CounterValue, float64(s.Written), s.Sink)
+		send(c.skipped, prometheus.CounterValue, float64(s.Unchanged+s.Superseded), s.Sink)
+		for reason, n := range s.Failed {
+			send(c.failed, prometheus.CounterValue, float64(n), s.Sink, string(reason))
+		}
+		if !s.LastWritten.IsZero() {
+			send(c.took, prometheus.GaugeValue, s.LastTook.Seconds(), s.Sink)
+			send(c.bytes, prometheus.GaugeValue, float64(s.Last.Bytes), s.Sink)
+			send(c.last, prometheus.GaugeValue, float64(s.LastWritten.Unix()), s.Sink)
+		}
+	}
+}
