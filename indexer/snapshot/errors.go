@@ -43,7 +43,7 @@ const (
 	ReasonTimeout    Reason = "timeout"    // the store did not answer in time
 	ReasonNone       Reason = "none"       // there is no snapshot
 	ReasonCancelled  Reason = "cancelled"  // the caller gave up
-	ReasonFull       Reason = "disk_full"  // no space, quota or file size left
+	ReasonFull       Reason = "full"       // no room left; see ErrFull
 	ReasonSuperseded Reason = "superseded" // see ErrSuperseded
 )
 

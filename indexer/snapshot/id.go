@@ -33,11 +33,15 @@ type IDs struct {
 func (s *IDs) Next(now time.Time, after ID) ID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	id, err := ulid.New(ulid.Timestamp(now), ulid.DefaultEntropy())
+	if err == nil && id.Compare(after) <= 0 {
+		// Others may be at the same point: the random bits keep us apart.
+		err = id.SetTime(after.Time() + 1)
+	}
 	if after.Compare(s.last) < 0 {
 		after = s.last
 	}
-	id, err := ulid.New(ulid.Timestamp(now), ulid.DefaultEntropy())
-	if err != nil || id.Compare(after) <= 0 { // err: a clock beyond the year 10889
+	if err != nil || id.Compare(after) <= 0 { // err: beyond the year 10889
 		id = after
 		increment(&id)
 	}

@@ -29,6 +29,10 @@ func TestIDs(t *testing.T) {
 	next(now, ahead.Next(now.Add(24*time.Hour), ID{})) // another machine's clock is ahead
 	next(now.Add(48*time.Hour), ID{})
 	want(t, "time", last.Time(), uint64(now.Add(48*time.Hour).UnixMilli()))
+	var x, y IDs
+	if a, b := x.Next(now, last), y.Next(now, last); a == b {
+		t.Errorf("two writers whose clocks are behind have one id, %s", a)
+	}
 	carry := ID{0, 0, 0, 0, 0, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255}
 	increment(&carry)
 	want(t, "incremented", carry, ID{0, 0, 0, 0, 0, 2})

@@ -250,10 +250,9 @@ type Decode func(h Header, body io.Reader) (commit func(), err error)
 // Restore reads r, if it is as expected, with decode, closes it, and commits if
 // it was whole. After an error nothing has been changed.
 func Restore(r *Reader, want Expect, decode Decode) (Info, error) {
-	err := want.Check(r.header)
-	if err != nil {
-		r.Close() //nolint:errcheck // that it was not read is known
-		return r.Info(), err
+	if err := want.Check(r.header); err != nil {
+		r.err = err // so that Close reads nothing more
+		return r.Info(), r.Close()
 	}
 	commit, err := decode(r.header, r)
 	if err != nil && r.err == nil { // else the reader's error is behind it

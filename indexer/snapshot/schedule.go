@@ -26,7 +26,9 @@ type Content interface {
 	// WriteBody writes the body as it is now. It ends when w returns an error, and
 	// holds nothing that others need while w takes its time.
 	WriteBody(w io.Writer) error
-	// Changes grows whenever what WriteBody would write has changed.
+	// Changes grows whenever what WriteBody would write has changed. As long as it
+	// is 0 nothing is written: what a replica knows that has just started must not
+	// replace what others knew.
 	Changes() uint64
 }
 
@@ -159,7 +161,7 @@ func (s *Schedule) writeTo(ctx context.Context, i int, sink Sink, limit time.Dur
 	s.mu.Lock()
 	st := s.sinks[i]
 	s.mu.Unlock()
-	if st.Failing == "" && st.Written > 0 && changes == st.changes && begin.Sub(st.LastWritten) < s.o.Refresh {
+	if changes == 0 || st.Failing == "" && st.Written > 0 && changes == st.changes && begin.Sub(st.LastWritten) < s.o.Refresh {
 		s.update(i, func(st *sinkState) { st.Unchanged++ })
 		return
 	}

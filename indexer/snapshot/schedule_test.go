@@ -96,8 +96,13 @@ func TestSchedule(t *testing.T) {
 }
 
 func TestScheduleRefreshes(t *testing.T) {
-	d := &drawer{}
-	scheduled(t, ScheduleOptions{Content: &page{}, Sinks: []Sink{d}, Refresh: 30 * time.Minute}, func(*Schedule) { time.Sleep(2 * time.Hour) })
+	d, p := &drawer{}, &page{}
+	scheduled(t, ScheduleOptions{Content: p, Sinks: []Sink{d}, Refresh: 30 * time.Minute}, func(*Schedule) {
+		time.Sleep(time.Hour)
+		want(t, "snapshots of nothing", len(d.at), 0)
+		p.changes.Add(1)
+		time.Sleep(2 * time.Hour)
+	})
 	if n := len(d.at); n < 3 || n > 5 {
 		t.Errorf("%d snapshots of what did not change, in 2 hours", n)
 	}
@@ -106,7 +111,7 @@ func TestScheduleRefreshes(t *testing.T) {
 func TestScheduleFailures(t *testing.T) {
 	var log bytes.Buffer
 	d, other, p := &drawer{}, &drawer{}, &page{}
-	o := ScheduleOptions{Content: p, Sinks: []Sink{d, other}, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	o := ScheduleOptions{Content: p, Sinks: []Sink{d, other}, Interval: 24 * time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	scheduled(t, o, func(s *Schedule) {
 		pass := func() { p.changes.Add(1); s.Write(context.Background(), time.Minute) }
 		lines := func(n int, text string) {

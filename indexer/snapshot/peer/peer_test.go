@@ -228,6 +228,7 @@ func TestHandlerSlowReader(t *testing.T) {
 	if !strings.Contains(log.String(), "cannot send a snapshot") {
 		t.Errorf("log: %s", &log)
 	}
-	_, err = fetch(t.Context(), client(t, Options{URL: url}))
+	next, err := client(t, Options{URL: url}).Open(t.Context(), snapshot.ID{})
 	ok(t, err)
+	next.Close()
 }
