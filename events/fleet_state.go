@@ -24,9 +24,15 @@ func (f *Fleet) Freeze(do func([]InstanceState)) {
 	for _, in := range list {
 		for _, s := range in.sessions {
 			s.mu.Lock()
-			defer s.mu.Unlock()
 		}
 	}
+	defer func() {
+		for _, in := range list {
+			for _, s := range in.sessions {
+				s.mu.Unlock()
+			}
+		}
+	}()
 	for _, in := range list {
 		st := InstanceState{Spec: in.spec, Streams: []StreamState{}}
 		for _, s := range in.sessions {

@@ -257,7 +257,7 @@ func (s *Session) step(in input) {
 		case actLost:
 			s.count.Lost += a.n
 			s.m.lose(a.n)
-			s.log.Warn("batches are lost for good: the stream is degraded until the engine clears its cache or restarts",
+			s.log.Warn("batches are lost for good: what the stream holds is suspect until the engine clears its cache or restarts, or the time for that is over",
 				"lost", a.n, "before_seq", s.m.next)
 		}
 	}

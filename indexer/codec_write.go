@@ -44,7 +44,6 @@ type writer struct {
 	t       *Table
 	streams []int    // by slot: number of the stream, -1: none that lives
 	sets    []uint32 // number of the set by its id, +1; 0: not yet
-	list    []uint32 // ids of sets by their numbers
 	alive   []uint64 // slots that count
 }
 
