@@ -85,9 +85,10 @@ type Source struct {
 	slots chan struct{} // one element a running replay
 	again chan struct{} // the connection is back, or the position is wrong: begin consuming anew
 
-	up      atomic.Bool
-	upSince atomic.Int64 // Unix nanoseconds
-	behind  atomic.Int64 // messages that are still to come; -1: unknown
+	up        atomic.Bool
+	upSince   atomic.Int64 // Unix nanoseconds
+	idleSince atomic.Int64 // Unix nanoseconds: since when a message is waited for; 0: it is not
+	behind    atomic.Int64 // messages that are still to come; -1: unknown
 
 	mu       sync.Mutex
 	streams  map[Name]*stream
