@@ -156,7 +156,7 @@ func (s *Source) hand(ctx context.Context, fleet Fleet, msg jetstream.Msg, seq u
 	}
 	if err != nil {
 		s.bad(msg.Subject(), err)
-	} else if st := s.find(fleet, name); st != nil {
+	} else if st := s.find(fleet, name, false); st != nil {
 		if err := st.put(ctx, item{b, seq}); err != nil {
 			return err
 		}

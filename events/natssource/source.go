@@ -208,13 +208,18 @@ func (s *Source) drop(st *stream) {
 }
 
 // find returns the stream of a name. A new one is added to the fleet; nil is
-// one that the fleet refuses.
-func (s *Source) find(fleet Fleet, name Name) *stream {
+// one that the fleet refuses. One that was refused is tried again if retry says
+// so: not for every batch of it.
+func (s *Source) find(fleet Fleet, name Name, retry bool) *stream {
 	s.mu.Lock()
 	st, ok := s.streams[name]
+	_, refused := s.refused[name]
 	s.mu.Unlock()
 	if ok {
 		return st
+	}
+	if refused && !retry {
+		return nil
 	}
 	st = s.stream(name)
 	_, err := fleet.Add(events.InstanceSpec{
@@ -248,7 +253,7 @@ func (s *Source) heard(fleet Fleet, m *nats.Msg) {
 		s.bad(m.Subject, err)
 		return
 	}
-	if st := s.find(fleet, name); st != nil {
+	if st := s.find(fleet, name, true); st != nil {
 		st.hear(status)
 	}
 }
