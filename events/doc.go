@@ -20,14 +20,15 @@
 //   - decode, msgpack: payload bytes to events, of every wire revision, in
 //     bounded memory; one bad event costs nothing else.
 //   - apply: events to updates: which tier, which scope, which attention group.
-//   - session: one stream, put together; what transports talk to.
+//   - session: one stream, put together; what transports talk to. Streams that
+//     come out of a log, which names the process of every batch: *_log.
 //   - fleet, instance: the set of followed model servers.
 //
 // An incarnation is the life of one engine process behind a stream. The index
 // knows it as a holder: its end retires the holder at once, so that no answer
 // ever contains a block of a dead process, however late its messages come.
 //
-// Transports live in sub-packages (zmqsource); so do the ways to find engines
+// Transports live in sub-packages (zmqsource, natssource); so do the ways to find engines
 // (discovery) and a fake engine that is the ground truth of tests (enginesim).
 // The package itself opens no socket.
 package events

@@ -127,7 +127,9 @@ func (s *Source) read(ctx context.Context, it jetstream.MessagesContext, fleet F
 	}()
 	defer func() { stop(nil); <-watched }()
 	for {
+		s.idleSince.Store(time.Now().UnixNano())
 		msg, err := it.Next(jetstream.NextContext(inner))
+		s.idleSince.Store(0)
 		if err != nil {
 			if cause := context.Cause(inner); cause != nil {
 				return cause
@@ -154,7 +156,7 @@ func (s *Source) hand(ctx context.Context, fleet Fleet, msg jetstream.Msg, seq u
 	}
 	if err != nil {
 		s.bad(msg.Subject(), err)
-	} else if st := s.find(fleet, name); st != nil {
+	} else if st := s.find(fleet, name, false); st != nil {
 		if err := st.put(ctx, item{b, seq}); err != nil {
 			return err
 		}
@@ -164,6 +166,18 @@ func (s *Source) hand(ctx context.Context, fleet Fleet, msg jetstream.Msg, seq u
 	s.pos.Seq = seq
 	s.counters.Messages++
 	return nil
+}
+
+// idleFor is how long the log must have brought nothing to have been read to
+// its end: that there was no other message when one was sent says little when
+// it has waited here for long.
+const idleFor = 20 * time.Millisecond
+
+// atEnd reports whether the log has been read to its end, as far as can be
+// seen.
+func (s *Source) atEnd() bool {
+	since := s.idleSince.Load()
+	return s.behind.Load() == 0 && since != 0 && time.Since(time.Unix(0, since)) > idleFor
 }
 
 // setBehind notes how many messages are still to come. Those that came have

@@ -278,3 +278,36 @@ func (rel *relayed) awaitPublished(e *enginesim.Engine) {
 		return ""
 	})
 }
+
+// TestRelayStopsBeforeItBegan: a relay that never reached NATS ends all the
+// same.
+func TestRelayStopsBeforeItBegan(t *testing.T) {
+	r := newRig(t)
+	r.stop()
+	rel := r.relay(pod, r.engine(enginesim.EngineOptions{}), nil)
+	if ok, awaited := rel.Ready(); ok || len(awaited) == 0 {
+		t.Errorf("ready: %v %q", ok, awaited)
+	}
+	rel.stop()
+}
+
+// TestClockWentBack: readers know of a later process than the relay, which has
+// lost the log that would have told it so.
+func TestClockWentBack(t *testing.T) {
+	r, e, rel, k := followed(t, enginesim.EngineOptions{}, nil)
+	later := "ffff0000-0000-7000-8000-000000000000"
+	name := natssource.Name{Model: model, Instance: pod}
+	r.admin(func(ctx context.Context, js jetstream.JetStream) {
+		_, err := js.PublishMsg(ctx, natssource.Batch{Boot: later, Began: true}.Msg(name.Events()))
+		check(t, err)
+	})
+	eventually(t, func() string {
+		if now := rel.Reports()[0].Boot; now <= later {
+			return "boot id " + now
+		}
+		return ""
+	})
+	k.awaitTruth(pod, e)
+	work(t, e, 5)
+	k.awaitTruth(pod, e)
+}

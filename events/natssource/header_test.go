@@ -1,6 +1,7 @@
 package natssource
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func TestBadHeaders(t *testing.T) {
 				h[kv[i]] = []string{kv[i+1]}
 			}
 		}
-		if b, err := ParseBatch(h, []byte(payload)); err != want {
+		if b, err := ParseBatch(h, []byte(payload)); !errors.Is(err, want) {
 			t.Errorf("%q: %+v, %v, want %v", kv, b, err, want)
 		}
 	}

@@ -31,7 +31,12 @@ type refill struct {
 
 // slot is where to wait for leave to replay, if that is wanted now.
 func (st *stream) slot() chan<- struct{} {
-	if _, _, want := st.session.Replay(); !want || st.refill != nil || !st.canAsk() || time.Now().Before(st.retryAt) {
+	_, _, want := st.session.Replay()
+	if !want {
+		st.judged = Status{}
+		return nil
+	}
+	if st.refill != nil || !st.canAsk() || time.Now().Before(st.retryAt) {
 		return nil
 	}
 	return st.source.slots
@@ -56,9 +61,33 @@ func (st *stream) beginRefill() {
 		<-st.source.slots
 		return
 	}
-	boot, _, waiting := st.session.Position()
-	st.refill = &refill{id: id, req: Request{Boot: boot, From: from, To: waiting}}
+	boot, _, to := st.session.Position()
+	if to == 0 {
+		// What comes after the relay's position, the log will bring.
+		var known bool
+		if to, known = st.until(boot); known && to <= from {
+			<-st.source.slots
+			st.session.RefillEnd(id) // the relay has said that it has no more
+			return
+		}
+	}
+	st.refill = &refill{id: id, req: Request{Boot: boot, From: from, To: to}}
 	st.ask()
+}
+
+// until is where the relay was when it was compared with the session, or else
+// where it said last that it was, if that is known of boot.
+func (st *stream) until(boot string) (next uint64, known bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	judged := st.judged
+	if judged.Boot != boot {
+		judged = st.status
+	}
+	if judged.Boot != boot {
+		return 0, false
+	}
+	return judged.Next, true
 }
 
 // ask sends the request for the next page.

@@ -2,6 +2,7 @@ package natssource_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -186,7 +187,7 @@ func (r *rig) reader(change func(*natssource.Options)) *reader {
 	out := &reader{rig: r, index: index, fleet: fleet, source: source}
 	out.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != context.Canceled {
+		if err := <-done; !errors.Is(err, context.Canceled) {
 			r.t.Errorf("Run ended with %v", err)
 		}
 		fleet.Close()

@@ -85,9 +85,10 @@ type Source struct {
 	slots chan struct{} // one element a running replay
 	again chan struct{} // the connection is back, or the position is wrong: begin consuming anew
 
-	up      atomic.Bool
-	upSince atomic.Int64 // Unix nanoseconds
-	behind  atomic.Int64 // messages that are still to come; -1: unknown
+	up        atomic.Bool
+	upSince   atomic.Int64 // Unix nanoseconds
+	idleSince atomic.Int64 // Unix nanoseconds: since when a message is waited for; 0: it is not
+	behind    atomic.Int64 // messages that are still to come; -1: unknown
 
 	mu       sync.Mutex
 	streams  map[Name]*stream
@@ -207,13 +208,18 @@ func (s *Source) drop(st *stream) {
 }
 
 // find returns the stream of a name. A new one is added to the fleet; nil is
-// one that the fleet refuses.
-func (s *Source) find(fleet Fleet, name Name) *stream {
+// one that the fleet refuses. One that was refused is tried again if retry says
+// so: not for every batch of it.
+func (s *Source) find(fleet Fleet, name Name, retry bool) *stream {
 	s.mu.Lock()
 	st, ok := s.streams[name]
+	_, refused := s.refused[name]
 	s.mu.Unlock()
 	if ok {
 		return st
+	}
+	if refused && !retry {
+		return nil
 	}
 	st = s.stream(name)
 	_, err := fleet.Add(events.InstanceSpec{
@@ -247,7 +253,7 @@ func (s *Source) heard(fleet Fleet, m *nats.Msg) {
 		s.bad(m.Subject, err)
 		return
 	}
-	if st := s.find(fleet, name); st != nil {
+	if st := s.find(fleet, name, true); st != nil {
 		st.hear(status)
 	}
 }

@@ -42,9 +42,10 @@ type stream struct {
 	doubted bool      // the log may lack what came last
 
 	session *events.Session
-	up      bool // the session counts as connected
-	down    bool // it has been told that it is not
-	differs int  // judgements in a row that the relay is elsewhere
+	up      bool   // the session counts as connected
+	down    bool   // it has been told that it is not
+	judged  Status // what the relay said when the session was told to replay, while it does
+	differs int    // judgements in a row that the relay is elsewhere
 	refill  *refill
 	retryAt time.Time // no replay before
 	fails   int       // replays in a row that were not answered
@@ -177,17 +178,18 @@ func (st *stream) judge() {
 		return
 	}
 	boot, next, _ := st.session.Position()
-	atEnd := st.source.behind.Load() == 0 && len(st.inbox) == 0
+	atEnd := st.source.atEnd() && len(st.inbox) == 0
 	same := boot == status.Boot
 	switch {
 	case !st.up && same && (atEnd || next >= status.Next):
 		st.up, st.down, st.differs = true, false, 0
 		st.say(status.Reason)
 		st.setDoubted(false) // the session begins with a replay
+		st.judged = status
 		st.session.Connected()
 	case st.up && same && doubted && atEnd:
 		st.setDoubted(false)
-		st.session.Settle()
+		st.settle(status)
 	case !news:
 	case same && next >= status.Next:
 		st.differs = 0
@@ -197,7 +199,7 @@ func (st *stream) judge() {
 	default:
 		// Once may be because the status overtook the batch.
 		if st.differs++; st.differs >= 2 {
-			st.apart(boot, same, atEnd)
+			st.apart(status, boot, same, atEnd)
 		}
 	}
 }
@@ -205,11 +207,11 @@ func (st *stream) judge() {
 // apart handles a relay that is elsewhere than the session: ahead, or with
 // another process. atEnd says that the log will not change that by itself.
 // Where the log cannot be read at all, the relay is asked for batches instead.
-func (st *stream) apart(boot string, same, atEnd bool) {
+func (st *stream) apart(status Status, boot string, same, atEnd bool) {
 	switch {
 	case same && (atEnd || st.source.behind.Load() < 0):
 		st.differs = 0
-		st.session.Settle()
+		st.settle(status)
 	case !same:
 		if atEnd {
 			st.askForBoot(boot)
@@ -217,6 +219,14 @@ func (st *stream) apart(boot string, same, atEnd bool) {
 		if st.up {
 			st.disconnected("the relay follows another process of the engine, which the log does not tell of yet")
 		}
+	}
+}
+
+// settle has the session ask for what it lacks up to where the relay is.
+func (st *stream) settle(status Status) {
+	if _, _, asks := st.session.Replay(); !asks {
+		st.judged = status
+		st.session.Settle()
 	}
 }
 

@@ -108,6 +108,9 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 	}
 	last, err := r.begin(ctx, late)
+	if ctx.Err() != nil {
+		return nil // asked to stop before it began
+	}
 	if err != nil {
 		return err
 	}
@@ -141,7 +144,7 @@ func (r *Relay) begin(ctx context.Context, lanes []*lane) ([]lastLogged, error) 
 			return last, err
 		}
 		if ctx.Err() != nil {
-			return nil, nil // asked to stop before it began
+			return nil, ctx.Err()
 		}
 		if !said {
 			said = true
