@@ -372,31 +372,3 @@ func (st *sets) restore(slot int) {
 
 // forget drops the memory of steps, because they no longer hold.
 func (st *sets) forget() { clear(st.memo) }
-
-// view is a reader's look at a set: valid says whether what was read of it is
-// true, also after a while.
-type view struct {
-	pool *setPool
-	gen  *uint32
-	was  uint32
-}
-
-// view returns the set of an id that was just read from an entry, as words of
-// planes one after another, in dst. The caller checks that the entry still has
-// the set.
-func (st *sets) view(id uint32, dst []uint64) ([]uint64, int, view) {
-	p := st.pool.Load()
-	c := p.chunks[id/setPart]
-	v := view{pool: p, gen: &c.gens[id%setPart]}
-	v.was = atomic.LoadUint32(v.gen)
-	n := NumTiers * p.words
-	dst = dst[:0]
-	for i := int(id%setPart) * n; n > 0; n-- {
-		dst = append(dst, atomic.LoadUint64(&c.bits[i]))
-		i++
-	}
-	return dst, p.words, v
-}
-
-// valid reports whether the id of the view still means what it meant.
-func (v view) valid() bool { return v.gen == nil || atomic.LoadUint32(v.gen) == v.was }
