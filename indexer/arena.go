@@ -216,7 +216,7 @@ func (a *arena) gap(want int) uint32 {
 
 // grow makes more chunks. It is false if there is no memory for them.
 func (a *arena) grow() bool {
-	n := min(max(len(a.all)/6, 1), regionChunks)
+	n := min(max(len(a.all)/4, 1), regionChunks)
 	if len(a.all)+n > maxChunks {
 		return false
 	}

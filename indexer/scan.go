@@ -172,8 +172,8 @@ func (s *slab) same(o, n, set uint32) uint32 {
 // true, also after a while.
 type view struct {
 	pool *setPool
-	gen  *uint32
-	was  uint32
+	gen  *uint64
+	was  uint64
 }
 
 // view returns the set of an id that was just read from an entry, as words of
@@ -181,17 +181,16 @@ type view struct {
 // the set.
 func (st *sets) view(id uint32, dst []uint64) ([]uint64, int, view) {
 	p := st.pool.Load()
-	c := p.chunks[id/setPart]
-	v := view{pool: p, gen: &c.gens[id%setPart]}
-	v.was = atomic.LoadUint32(v.gen)
-	n := NumTiers * p.words
+	n := p.stride()
+	i := int(id%setPart) * n
+	set := p.chunks[id/setPart][i : i+n]
+	v := view{pool: p, gen: &set[0], was: atomic.LoadUint64(&set[0])}
 	dst = dst[:0]
-	for i := int(id%setPart) * n; n > 0; n-- {
-		dst = append(dst, atomic.LoadUint64(&c.bits[i]))
-		i++
+	for i := 1; i < len(set); i++ {
+		dst = append(dst, atomic.LoadUint64(&set[i]))
 	}
 	return dst, p.words, v
 }
 
 // valid reports whether the id of the view still means what it meant.
-func (v view) valid() bool { return v.gen == nil || atomic.LoadUint32(v.gen) == v.was }
+func (v view) valid() bool { return v.gen == nil || atomic.LoadUint64(v.gen) == v.was }
