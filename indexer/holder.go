@@ -208,6 +208,7 @@ func (h *Holder) Remove(t Tier, hashes []EngineHash) (removed, unknown int) {
 func (h *Holder) touchNames(hashes []EngineHash) {
 	tb := h.table
 	if len(hashes) == 1 {
+		h.late.touch(hashes[0])
 		if ref := tb.near(h.last, hashes[0]); ref != 0 {
 			tb.names.index.touch(uint64(hashes[0]))
 			tb.index.touch(uint64(tb.arena.key(uint32(ref))))
@@ -217,6 +218,7 @@ func (h *Holder) touchNames(hashes []EngineHash) {
 	hashes = hashes[:min(len(hashes), touchAhead)]
 	for _, e := range hashes {
 		tb.names.index.touch(uint64(e))
+		h.late.touch(e)
 	}
 	last := h.last
 	for _, e := range hashes {

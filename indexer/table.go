@@ -76,7 +76,9 @@ func (t *Table) Open(id StreamID) *Holder {
 		t.slots = append(t.slots, nil)
 	}
 	h := &Holder{table: t, id: id, slot: slot}
-	h.late.keep = t.keepLate
+	if h.late.keep = t.keepLate; h.late.keep > lateWays {
+		h.late.keep -= h.late.keep % lateWays
+	}
 	t.slots[slot] = h
 	t.publishRoster()
 	return h
