@@ -180,8 +180,10 @@ func (h *Holder) Remove(t Tier, hashes []EngineHash) (removed, unknown int) {
 	if h.retired.Load() {
 		return 0, 0
 	}
-	h.touchNames(hashes)
-	for _, e := range hashes {
+	for i, e := range hashes {
+		if i%touchAhead == 0 {
+			h.touchNames(hashes[i:min(len(hashes), i+touchAhead)])
+		}
 		switch {
 		case t >= NumTiers:
 			unknown++
@@ -215,7 +217,6 @@ func (h *Holder) touchNames(hashes []EngineHash) {
 		}
 		return
 	}
-	hashes = hashes[:min(len(hashes), touchAhead)]
 	for _, e := range hashes {
 		tb.names.index.touch(uint64(e))
 		h.late.touch(e)

@@ -45,13 +45,13 @@ func (h *Holder) extend(r Run, from int, b tip, res *StoreResult) {
 		p.seq, p.scope = tb.hasher.Root(r.Scope, r.Local[from]), tb.scopeID(r.Scope)
 	}
 	seqs := tb.follow(p.seq, r.Local[from+1:])
-	if tb.following(b.id, &p, r.Engine[from]) == 0 {
-		tb.touch(seqs, r.Engine[from:])
-	}
 	for i := from; i < len(r.Engine); i++ {
 		e := r.Engine[i]
 		if i > from {
 			p = place{seq: seqs[i-from], parent: b.seq, before: b.engine, pos: b.pos + 1, scope: b.scope}
+		}
+		if (i-from)%touchAhead == 0 && tb.following(b.id, &p, e) == 0 {
+			tb.touch(seqs[i-from:], r.Engine[i:])
 		}
 		out := h.hold(r.Tier, e, &p, 1, hint{after: b.id, want: len(r.Engine) - i})
 		if out.refusal != admitted {
