@@ -12,13 +12,13 @@ const lateNames = 4096
 // the parent is stored again. Nothing is lost by that: no match gets past a
 // parent that is not held.
 //
-// It is a cache of four names to a hash, of which the oldest, nearly, goes first. A
+// It is a cache of two names to a hash, of which the oldest, nearly, goes first. A
 // holder of few blocks keeps fewer: an eighth of what it holds.
 type late struct {
 	names []lateName // ways of them for each hash
 	ways  int
 	turn  int // which of the ways goes next
-	keep  int // how many there may be: not above lateWays, or a multiple of it
+	keep  int // how many there may be, rounded down to whole ways
 }
 
 type lateName struct {
@@ -32,7 +32,7 @@ type lateName struct {
 }
 
 const (
-	lateWays  = 4
+	lateWays  = 2  // in one cache line
 	lateFirst = 64 // how many names there is room for at first
 	lateShare = 8
 	lateBytes = int64(unsafe.Sizeof(lateName{}))
@@ -75,7 +75,7 @@ func (l *late) put(n lateName, held int64, mem *meter) {
 		}
 	}
 	if at < 0 {
-		if size := len(l.names); size < l.keep && (size == 0 || 2*int64(size) <= held/lateShare) {
+		if size := len(l.names); size < l.limit() && (size == 0 || 2*int64(size) <= held/lateShare) {
 			l.grow(mem)
 			l.put(n, held, mem)
 			return
@@ -86,10 +86,12 @@ func (l *late) put(n lateName, held int64, mem *meter) {
 	set[at] = n
 }
 
+func (l *late) limit() int { return l.keep - l.keep%min(lateWays, l.keep) }
+
 func (l *late) grow(mem *meter) {
 	old := *l
 	l.ways = min(lateWays, l.keep)
-	l.names = make([]lateName, min(max(lateFirst, 2*len(old.names)), l.keep)/l.ways*l.ways)
+	l.names = make([]lateName, min(max(lateFirst, 2*len(old.names)), l.limit()))
 	mem.add(l.bytes() - old.bytes())
 	for _, n := range old.names {
 		if n.some {

@@ -76,9 +76,7 @@ func (t *Table) Open(id StreamID) *Holder {
 		t.slots = append(t.slots, nil)
 	}
 	h := &Holder{table: t, id: id, slot: slot}
-	if h.late.keep = t.keepLate; h.late.keep > lateWays {
-		h.late.keep -= h.late.keep % lateWays
-	}
+	h.late.keep = t.keepLate
 	t.slots[slot] = h
 	t.publishRoster()
 	return h
