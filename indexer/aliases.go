@@ -12,6 +12,20 @@ type alias struct {
 	unseen bool    // removed by the stream, never stored: nothing but that is known
 }
 
+// recentNames is how many entries a holder remembers, by their names: the parent
+// of a run is most often what the stream has stored a moment ago.
+const recentNames = 4
+
+// isOnly reports whether e is the only name of the entry id, and means nothing
+// else. id may be any that has been an entry once, or 0.
+func (t *Table) isOnly(id uint32, e EngineHash) bool {
+	if id == 0 {
+		return false
+	}
+	s, o := t.arena.at(id)
+	return (s.used&^s.many)>>o&1 != 0 && s.name[o] == e && !t.names.isAmbiguous(e)
+}
+
 // known returns the block that e names, held or lately removed. It is false
 // if e names none or more than one.
 func (h *Holder) known(e EngineHash) (alias, bool) {
@@ -21,6 +35,9 @@ func (h *Holder) known(e EngineHash) (alias, bool) {
 
 // own returns all that h knows of e: one of the blocks that it names.
 func (h *Holder) own(e EngineHash) (a alias, ok, ambiguous bool) {
+	if id := h.recent[uint64(e)%recentNames]; h.table.isOnly(id, e) && h.table.sets.tiers(h.table.arena.set(id), h.slot) != 0 {
+		return h.aliasOf(nameRef(id)), true, false
+	}
 	ref, more := h.table.held(e, h.slot)
 	if ref != 0 {
 		return h.aliasOf(ref), true, more

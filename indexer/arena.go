@@ -45,9 +45,7 @@ const (
 	chunkBytes = int64(unsafe.Sizeof(chunk{}))
 	slabChange = 1 << 32 // in a word of runs
 
-	// regionChunks bounds how many chunks are made at once: 26 MB.
-	regionChunks = 256
-	maxChunks    = int(recordFlag) / (chunkSlabs * slabSize)
+	maxChunks = int(recordFlag) / (chunkSlabs * slabSize)
 )
 
 // place is where a block stands in its prompt.
@@ -214,9 +212,21 @@ func (a *arena) gap(want int) uint32 {
 	return best
 }
 
+// regionSize returns how many chunks are made at once, where there are so many:
+// few for small tables, then enough that most of them are in huge pages.
+func regionSize(have int) int {
+	switch {
+	case have < 16:
+		return 1
+	case have < 62:
+		return 32
+	}
+	return min(max(62, have/4), 256) // 62 chunks are a little less than three huge pages
+}
+
 // grow makes more chunks. It is false if there is no memory for them.
 func (a *arena) grow() bool {
-	n := min(max(len(a.all)/6, 1), regionChunks)
+	n := regionSize(len(a.all))
 	if len(a.all)+n > maxChunks {
 		return false
 	}

@@ -9,12 +9,11 @@ func (t *Table) find(seq SeqHash) uint32 {
 		return 0
 	}
 	p := t.index.probe(uint64(seq))
-	id := p.next()
-	if id == 0 {
-		return 0
-	}
-	dir := t.arena.chunks()
-	for ; id != 0; id = p.next() {
+	var dir []*chunk
+	for id := p.next(); id != 0; id = p.next() {
+		if id>>(slabBits+chunkBits) >= uint32(len(dir)) {
+			dir = t.arena.chunks() // it may have grown since the last id
+		}
 		if atomic.LoadUint64((*uint64)(&slabOf(dir, id).keys[id&(slabSize-1)])) == uint64(seq) {
 			return id
 		}

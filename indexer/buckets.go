@@ -130,7 +130,7 @@ func (x *buckets) room(hash uint64) bool {
 	n := len(s.b)
 	switch {
 	case (s.count+1)*100 > n*bucketSize*fullAt && s.count >= bucketSize-1:
-		more := n/4 + 1
+		more := n/3 + 1
 		if !x.mem.try(int64(more) * bucketBytes) {
 			return s.count+1 < n*bucketSize*95/100
 		}

@@ -101,7 +101,7 @@ func TestMaxBytes(t *testing.T) {
 		for i := range uint64(1000) {
 			stored += h.Store(space(1).run(GPU, newChain(5000+i, 100), 0, 100)).Stored
 		}
-		if stored < s.UniqueBlocks*8/10 {
+		if stored < s.UniqueBlocks*7/10 { // some of the memory is in other uses now
 			t.Errorf("after all had gone %d blocks fit, before %d", stored, s.UniqueBlocks)
 		}
 		if now := tb.Stats().Bytes; now > limit+limit/10 {

@@ -174,3 +174,45 @@ func TestRetireDuringMatch(t *testing.T) {
 	stop.Store(true)
 	wg.Wait()
 }
+
+// TestGrowthDuringMatch: matches go on while everything grows from nothing, and
+// what has been stored is found.
+func TestGrowthDuringMatch(t *testing.T) {
+	for round := range uint64(3) {
+		tb := newTestTable(t, Options{})
+		const chains, length = 300, 100
+		cs := make([]chain, chains)
+		for i := range cs {
+			cs[i] = newChain(1000*round+uint64(i), length)
+		}
+		var stored atomic.Int64
+		var wg sync.WaitGroup
+		for w := range 2 {
+			wg.Go(func() {
+				var r Result
+				for i := w; ; i++ {
+					n := stored.Load()
+					c := cs[i%chains]
+					tb.MatchSeq(c.seq, 0, &r)
+					if int64(i%chains) < n && (len(r.Streams) == 0 || r.Streams[0].Blocks[GPU] != length) {
+						t.Errorf("chain %d is stored, and not found: %v", i%chains, r.Streams)
+						return
+					}
+					if n == chains {
+						return
+					}
+				}
+			})
+		}
+		hs := make([]*Holder, 130) // so that sets become wider on the way
+		for i := range cs {
+			p := i % len(hs)
+			if hs[p] == nil {
+				hs[p] = tb.Open(StreamID{"pod", p})
+			}
+			hs[p].Store(space(p%3).run(GPU, cs[i], 0, length))
+			stored.Store(int64(i) + 1)
+		}
+		wg.Wait()
+	}
+}

@@ -22,7 +22,9 @@ type Holder struct {
 	// The table's mutex guards the rest.
 	partial   bool
 	late      late
-	extra     map[copyKey]int // copies beyond the first
+	last      nameRef             // that was removed from
+	recent    [recentNames]uint32 // entries of names that were stored or removed last
+	extra     map[copyKey]int     // copies beyond the first
 	lot       lot
 	relations map[*Holder]relation
 }
@@ -178,9 +180,10 @@ func (h *Holder) Remove(t Tier, hashes []EngineHash) (removed, unknown int) {
 	if h.retired.Load() {
 		return 0, 0
 	}
-	h.touchNames(hashes)
-	var last nameRef
-	for _, e := range hashes {
+	for i, e := range hashes {
+		if i%touchAhead == 0 {
+			h.touchNames(hashes[i:min(len(hashes), i+touchAhead)])
+		}
 		switch {
 		case t >= NumTiers:
 			unknown++
@@ -191,8 +194,8 @@ func (h *Holder) Remove(t Tier, hashes []EngineHash) (removed, unknown int) {
 				unknown++
 			}
 		default:
-			if ref := h.take(e, t, h.table.near(last, e)); ref != 0 {
-				last = ref
+			if ref := h.take(e, t, h.table.near(h.last, e)); ref != 0 {
+				h.last = ref
 				removed++
 			} else {
 				unknown++
@@ -205,15 +208,20 @@ func (h *Holder) Remove(t Tier, hashes []EngineHash) (removed, unknown int) {
 // touchNames fetches where names are that are to be removed, and then where
 // their blocks are.
 func (h *Holder) touchNames(hashes []EngineHash) {
+	tb := h.table
 	if len(hashes) == 1 {
+		h.late.touch(hashes[0])
+		if ref := tb.near(h.last, hashes[0]); ref != 0 {
+			tb.names.index.touch(uint64(hashes[0]))
+			tb.index.touch(uint64(tb.arena.key(uint32(ref))))
+		}
 		return
 	}
-	tb := h.table
-	hashes = hashes[:min(len(hashes), touchAhead)]
 	for _, e := range hashes {
 		tb.names.index.touch(uint64(e))
+		h.late.touch(e)
 	}
-	var last nameRef
+	last := h.last
 	for _, e := range hashes {
 		ref := tb.near(last, e)
 		if ref == 0 {

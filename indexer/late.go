@@ -12,12 +12,13 @@ const lateNames = 4096
 // the parent is stored again. Nothing is lost by that: no match gets past a
 // parent that is not held.
 //
-// It is a cache of four names to a hash, the latest first. A holder of few blocks
-// keeps fewer: an eighth of what it holds.
+// It is a cache of two names to a hash, of which the oldest, nearly, goes first. A
+// holder of few blocks keeps fewer: an eighth of what it holds.
 type late struct {
 	names []lateName // ways of them for each hash
 	ways  int
-	keep  int // how many there may be
+	turn  int // which of the ways goes next
+	keep  int // how many there may be, rounded down to whole ways
 }
 
 type lateName struct {
@@ -31,7 +32,7 @@ type lateName struct {
 }
 
 const (
-	lateWays  = 4
+	lateWays  = 2  // in one cache line
 	lateFirst = 64 // how many names there is room for at first
 	lateShare = 8
 	lateBytes = int64(unsafe.Sizeof(lateName{}))
@@ -59,51 +60,50 @@ func (l *late) get(e EngineHash) *lateName {
 	return nil
 }
 
-// put keeps n. The oldest name with its hash goes, if there is no room and no
-// more is to be made for a holder of so many blocks.
+// put keeps n. Another name with its hash goes, if there is no room and no more is
+// to be made for a holder of so many blocks.
 func (l *late) put(n lateName, held int64, mem *meter) {
 	n.some = true
 	set := l.set(n.name)
-	if i := room(set, n.name); i < len(set) {
-		copy(set[1:i+1], set[:i])
-		set[0] = n
-		return
+	at := -1
+	for i := range set {
+		if !set[i].some {
+			at = i
+		} else if set[i].name == n.name {
+			at = i
+			break
+		}
 	}
-	if size := len(l.names); size < l.keep && (size == 0 || 2*int64(size) <= held/lateShare) {
-		l.grow(mem)
-		l.put(n, held, mem)
-		return
+	if at < 0 {
+		if size := len(l.names); size < l.limit() && (size == 0 || 2*int64(size) <= held/lateShare) {
+			l.grow(mem)
+			l.put(n, held, mem)
+			return
+		}
+		at = l.turn % l.ways
+		l.turn++
 	}
-	copy(set[1:], set)
-	set[0] = n
+	set[at] = n
 }
 
-// room returns where e is, or else the first free place.
-func room(set []lateName, e EngineHash) int {
-	free := len(set)
-	for i := range set {
-		if set[i].some && set[i].name == e {
-			return i
-		}
-		if !set[i].some && free == len(set) {
-			free = i
-		}
-	}
-	return free
-}
+func (l *late) limit() int { return l.keep - l.keep%min(lateWays, l.keep) }
 
 func (l *late) grow(mem *meter) {
 	old := *l
 	l.ways = min(lateWays, l.keep)
-	l.names = make([]lateName, min(max(lateFirst, 2*len(old.names)), l.keep)/l.ways*l.ways)
+	l.names = make([]lateName, min(max(lateFirst, 2*len(old.names)), l.limit()))
 	mem.add(l.bytes() - old.bytes())
-	for i := len(old.names) - 1; i >= 0; i-- { // the oldest of a set come first
-		if n := old.names[i]; n.some {
-			set := l.set(n.name)
-			copy(set[1:], set)
-			set[0] = n
+	for _, n := range old.names {
+		if n.some {
+			l.put(n, 0, mem)
 		}
 	}
+}
+
+// touch fetches where e is, or is going to be.
+func (l *late) touch(e EngineHash) bool {
+	set := l.set(e)
+	return len(set) > 0 && set[0].some && set[len(set)-1].some
 }
 
 // drop forgets e.

@@ -59,7 +59,7 @@ func (t *Table) MatchTokens(tokens []uint32, scope ScopeKey, maxBlocks int, r *R
 			break
 		}
 	}
-	r.end()
+	r.end(t)
 }
 
 // MatchLocal is MatchTokens for a caller that has hashed the blocks' tokens.
@@ -77,7 +77,7 @@ func (t *Table) MatchLocal(local []LocalHash, scope ScopeKey, maxBlocks int, r *
 			break
 		}
 	}
-	r.end()
+	r.end(t)
 }
 
 // MatchSeq is MatchTokens for a caller that has hashed the prefixes. The scope
@@ -85,7 +85,7 @@ func (t *Table) MatchLocal(local []LocalHash, scope ScopeKey, maxBlocks int, r *
 // all blocks before it, and where one is found, those may not be compared.
 func (t *Table) MatchSeq(seq []SeqHash, maxBlocks int, r *Result) {
 	t.scan(seq[:r.begin(t, len(seq), maxBlocks)], r)
-	r.end()
+	r.end(t)
 }
 
 // matching is the state of a match, and its scratch memory.
@@ -160,7 +160,7 @@ func (r *Result) enter(w int, slots uint64) {
 		slot := w<<6 + bits.TrailingZeros64(slots)
 		m.at[slot] = int32(len(r.Streams))
 		m.slots = append(m.slots, int32(slot))
-		r.Streams = append(r.Streams, StreamMatch{Stream: m.roster.holders[slot].id})
+		r.Streams = append(r.Streams, StreamMatch{Stream: m.roster.ids[slot]})
 	}
 }
 
@@ -185,21 +185,23 @@ func (r *Result) score(t Tier, w int, slots uint64, n int) {
 
 // end scores the streams that match to the end of the scan, and drops those
 // that were retired meanwhile: their slots may have passed to other streams.
-func (r *Result) end() {
+func (r *Result) end(t *Table) {
 	m := &r.matching
 	if r.ScannedBlocks > 0 {
-		for t := range m.alive {
-			for w, still := range m.alive[t] {
-				r.score(Tier(t), w, still, r.ScannedBlocks)
+		for tier := range m.alive {
+			for w, still := range m.alive[tier] {
+				r.score(Tier(tier), w, still, r.ScannedBlocks)
 			}
 		}
 	}
-	kept := r.Streams[:0]
-	for i, slot := range m.slots {
-		if !m.roster.holders[slot].retired.Load() {
-			kept = append(kept, r.Streams[i])
+	if t.roster.Load() != m.roster {
+		kept := r.Streams[:0]
+		for i, slot := range m.slots {
+			if !m.roster.holders[slot].retired.Load() {
+				kept = append(kept, r.Streams[i])
+			}
 		}
+		r.Streams = kept
 	}
-	r.Streams = kept
 	m.roster, m.view = nil, view{} // do not keep them from the garbage collector
 }

@@ -2,8 +2,8 @@ package indexer
 
 import "sync/atomic"
 
-// quota counts the blocks and the memory of one model, or of all, and bounds
-// them.
+// quota counts the memory of one model, or of all, and bounds it; and its blocks,
+// where they have a bound.
 type quota struct {
 	blocks, bytes       atomic.Int64
 	maxBlocks, maxBytes int64 // 0: no bound
@@ -51,6 +51,9 @@ func (m *meter) limited() bool { return m.model.maxBytes|m.all.maxBytes != 0 }
 
 // block counts one more block if the bounds allow it.
 func (m *meter) block() bool {
+	if m.model.maxBlocks|m.all.maxBlocks == 0 {
+		return true
+	}
 	if !try(&m.model.blocks, 1, m.model.maxBlocks) {
 		return false
 	}
@@ -63,6 +66,9 @@ func (m *meter) block() bool {
 
 // unblock counts one block less.
 func (m *meter) unblock() {
+	if m.model.maxBlocks|m.all.maxBlocks == 0 {
+		return
+	}
 	m.model.blocks.Add(-1)
 	m.all.blocks.Add(-1)
 }

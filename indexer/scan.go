@@ -61,6 +61,7 @@ func (t *Table) scanRun(dir []*chunk, id uint32, at int, seq []SeqHash, r *Resul
 	if o+uint32(len(seq)) >= slabSize && next>>(slabBits+chunkBits) < uint32(len(dir)) {
 		// Have the slab after this one on its way while this one is read.
 		ahead := slabOf(dir, next)
+		atomic.LoadUint32(&ahead.next)
 		atomic.LoadUint32(&ahead.sets[slabSize/2])
 		atomic.LoadUint64((*uint64)(&ahead.keys[slabSize-1]))
 	}
@@ -144,7 +145,7 @@ func (s *slab) agree(o uint32, seq []SeqHash) int {
 }
 
 // same returns how many of the n entries from o on have the given set. It reads
-// two at a time.
+// two at a time, eight between branches.
 func (s *slab) same(o, n, set uint32) uint32 {
 	i, end := o, o+n
 	if i&1 != 0 {
@@ -154,8 +155,10 @@ func (s *slab) same(o, n, set uint32) uint32 {
 		i++
 	}
 	both := uint64(set)<<32 | uint64(set)
-	for p := unsafe.Pointer(&s.sets); i+1 < end; i += 2 {
-		if atomic.LoadUint64((*uint64)(unsafe.Add(p, 4*uintptr(i)))) != both {
+	for ; i+8 <= end; i += 8 {
+		p := unsafe.Pointer(&s.sets[i])
+		if (atomic.LoadUint64((*uint64)(p))^both)|(atomic.LoadUint64((*uint64)(unsafe.Add(p, 8)))^both)|
+			(atomic.LoadUint64((*uint64)(unsafe.Add(p, 16)))^both)|(atomic.LoadUint64((*uint64)(unsafe.Add(p, 24)))^both) != 0 {
 			break
 		}
 	}
@@ -164,3 +167,30 @@ func (s *slab) same(o, n, set uint32) uint32 {
 	}
 	return i - o
 }
+
+// view is a reader's look at a set: valid says whether what was read of it is
+// true, also after a while.
+type view struct {
+	pool *setPool
+	gen  *uint64
+	was  uint64
+}
+
+// view returns the set of an id that was just read from an entry, as words of
+// planes one after another, in dst. The caller checks that the entry still has
+// the set.
+func (st *sets) view(id uint32, dst []uint64) ([]uint64, int, view) {
+	p := st.pool.Load()
+	n := p.stride()
+	i := int(id%setPart) * n
+	set := p.chunks[id/setPart][i : i+n]
+	v := view{pool: p, gen: &set[0], was: atomic.LoadUint64(&set[0])}
+	dst = dst[:0]
+	for i := 1; i < len(set); i++ {
+		dst = append(dst, atomic.LoadUint64(&set[i]))
+	}
+	return dst, p.words, v
+}
+
+// valid reports whether the id of the view still means what it meant.
+func (v view) valid() bool { return v.gen == nil || atomic.LoadUint64(v.gen) == v.was }

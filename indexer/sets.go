@@ -14,19 +14,19 @@ const (
 	memoBits = 12
 )
 
-// setChunk is memory for 256 sets. bits has all words of one set after another,
-// the planes in order.
-type setChunk struct {
-	gens [setPart]uint32 // how often the id was given another set; a guard for readers
-	bits []uint64
-}
+// setChunk is memory for 256 sets, one after another: first how often the id was
+// given another set, a guard for readers, then the words of the planes in order.
+type setChunk []uint64
 
 // setPool is what readers see. It is never changed but in the words and
 // generations of its chunks; where it must grow, another takes its place.
 type setPool struct {
 	words  int // of one plane
-	chunks []*setChunk
+	chunks []setChunk
 }
+
+// stride is how many words a set takes.
+func (p *setPool) stride() int { return 1 + NumTiers*p.words }
 
 // setUse counts who has a set.
 type setUse struct {
@@ -73,9 +73,9 @@ func (st *sets) words(id uint32) (int, []uint64) {
 	if p == nil || id == 0 {
 		return 0, nil
 	}
-	n := NumTiers * p.words
+	n := p.stride()
 	i := int(id%setPart) * n
-	return p.words, p.chunks[id/setPart].bits[i : i+n : i+n]
+	return p.words, p.chunks[id/setPart][i+1 : i+n : i+n]
 }
 
 // has reports whether slot holds a block with the set in tier t.
@@ -206,11 +206,10 @@ next:
 	}
 	id := st.newID()
 	p := st.pool.Load()
-	c := p.chunks[id/setPart]
-	atomic.AddUint32(&c.gens[id%setPart], 1) // before the words change
-	at := int(id%setPart) * len(words)
+	set := p.chunks[id/setPart][int(id%setPart)*p.stride():]
+	atomic.AddUint64(&set[0], 1) // before the words change
 	for j, b := range words {
-		atomic.StoreUint64(&c.bits[at+j], b)
+		atomic.StoreUint64(&set[1+j], b)
 	}
 	st.hashes[id] = hash
 	st.intern[i] = id
@@ -237,13 +236,13 @@ func (st *sets) newID() uint32 {
 	return st.newID()
 }
 
-func (st *sets) newChunk(words int) *setChunk {
-	c := &setChunk{bits: make([]uint64, setPart*NumTiers*words)}
+func (st *sets) newChunk(words int) setChunk {
+	c := make(setChunk, setPart*(1+NumTiers*words))
 	st.mem.add(c.bytes())
 	return c
 }
 
-func (c *setChunk) bytes() int64 { return int64(len(c.bits)*8) + setPart*4 }
+func (c setChunk) bytes() int64 { return int64(len(c)) * 8 }
 
 // widen makes all sets at least so many words wide. Readers of the narrow ones
 // find that the generations have changed.
@@ -261,17 +260,18 @@ func (st *sets) widen(words int) {
 	for _, c := range old.chunks {
 		to := st.newChunk(words)
 		for i := range setPart {
-			to.gens[i] = c.gens[i] + 1
+			from, into := c[i*old.stride():], to[i*p.stride():]
+			into[0] = from[0] + 1
 			for t := range NumTiers {
-				copy(to.bits[(i*NumTiers+t)*words:], c.bits[(i*NumTiers+t)*old.words:][:old.words])
+				copy(into[1+t*words:], from[1+t*old.words:1+(t+1)*old.words])
 			}
 		}
 		p.chunks = append(p.chunks, to)
 	}
 	st.pool.Store(p)
 	for _, c := range old.chunks {
-		for i := range c.gens {
-			atomic.AddUint32(&c.gens[i], 1)
+		for i := range setPart {
+			atomic.AddUint64(&c[i*old.stride()], 1)
 		}
 		st.mem.add(-c.bytes())
 	}
@@ -372,31 +372,3 @@ func (st *sets) restore(slot int) {
 
 // forget drops the memory of steps, because they no longer hold.
 func (st *sets) forget() { clear(st.memo) }
-
-// view is a reader's look at a set: valid says whether what was read of it is
-// true, also after a while.
-type view struct {
-	pool *setPool
-	gen  *uint32
-	was  uint32
-}
-
-// view returns the set of an id that was just read from an entry, as words of
-// planes one after another, in dst. The caller checks that the entry still has
-// the set.
-func (st *sets) view(id uint32, dst []uint64) ([]uint64, int, view) {
-	p := st.pool.Load()
-	c := p.chunks[id/setPart]
-	v := view{pool: p, gen: &c.gens[id%setPart]}
-	v.was = atomic.LoadUint32(v.gen)
-	n := NumTiers * p.words
-	dst = dst[:0]
-	for i := int(id%setPart) * n; n > 0; n-- {
-		dst = append(dst, atomic.LoadUint64(&c.bits[i]))
-		i++
-	}
-	return dst, p.words, v
-}
-
-// valid reports whether the id of the view still means what it meant.
-func (v view) valid() bool { return v.gen == nil || atomic.LoadUint32(v.gen) == v.was }

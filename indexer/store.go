@@ -45,13 +45,13 @@ func (h *Holder) extend(r Run, from int, b tip, res *StoreResult) {
 		p.seq, p.scope = tb.hasher.Root(r.Scope, r.Local[from]), tb.scopeID(r.Scope)
 	}
 	seqs := tb.follow(p.seq, r.Local[from+1:])
-	if tb.following(b.id, &p, r.Engine[from]) == 0 {
-		tb.touch(seqs, r.Engine[from:])
-	}
 	for i := from; i < len(r.Engine); i++ {
 		e := r.Engine[i]
 		if i > from {
 			p = place{seq: seqs[i-from], parent: b.seq, before: b.engine, pos: b.pos + 1, scope: b.scope}
+		}
+		if (i-from)%touchAhead == 0 && tb.following(b.id, &p, e) == 0 {
+			tb.touch(seqs[i-from:], r.Engine[i:])
 		}
 		out := h.hold(r.Tier, e, &p, 1, hint{after: b.id, want: len(r.Engine) - i})
 		if out.refusal != admitted {
@@ -69,6 +69,7 @@ func (h *Holder) extend(r Run, from int, b tip, res *StoreResult) {
 			res.Conflicts++
 		}
 		b = tipAt(e, p, out.id)
+		h.recent[uint64(e)%recentNames] = out.id
 		if out.learnt && len(h.lot.nodes) > 0 {
 			h.attach(b, p, res)
 		}
@@ -126,11 +127,11 @@ func (h *Holder) hold(t Tier, e EngineHash, p *place, n int, near hint) outcome 
 	out := outcome{id: tb.following(near.after, p, e)}
 	var ref nameRef
 	if out.id != 0 && !tb.names.isAmbiguous(e) {
+		ref = nameRef(out.id)
 		if tb.sets.tiers(tb.arena.set(out.id), h.slot) != 0 {
-			out.stored = h.gain(nameRef(out.id), t, n)
+			out.stored = h.gain(ref, t, n)
 			return out
 		}
-		ref = nameRef(out.id)
 	} else {
 		var have nameRef
 		var more bool
@@ -154,9 +155,10 @@ func (h *Holder) hold(t Tier, e EngineHash, p *place, n int, near hint) outcome 
 			out.id = tb.find(p.seq)
 		}
 	}
+	var l *lateName
 	if !out.conflict {
 		out.learnt = true
-		if l := h.late.get(e); l != nil && !l.unseen && l.seq == p.seq {
+		if l = h.late.get(e); l != nil && !l.unseen && l.seq == p.seq {
 			out.learnt = false
 			if p.before != l.before {
 				p.before, ref = l.before, 0
@@ -169,8 +171,8 @@ func (h *Holder) hold(t Tier, e EngineHash, p *place, n int, near hint) outcome 
 	if near.after != 0 && out.id != near.after+1 {
 		tb.arena.hint(near.after, out.id)
 	}
-	if !out.conflict {
-		h.late.drop(e)
+	if l != nil {
+		*l = lateName{}
 	}
 	if out.learnt {
 		tb.sharing.noteLearnt(h, e)
@@ -198,6 +200,13 @@ func (h *Holder) join(t Tier, e EngineHash, p *place, n int, ref nameRef, near h
 			out.refusal = noBytes
 			return
 		}
+	}
+	if n == 1 && ref&recordFlag == 0 && !out.stored {
+		from := tb.arena.set(out.id)
+		tb.setBlock(out.id, tb.sets.with(from, h.slot, t))
+		h.held[t].Add(1)
+		out.stored = true
+		return
 	}
 	first := h.gain(ref, t, n)
 	out.stored = out.stored || first

@@ -42,8 +42,9 @@ type StreamID struct {
 
 // roster is who takes part in matches. It is never changed, only replaced.
 type roster struct {
-	holders []*Holder // by slot; nil: nobody
-	live    []uint64  // bit for each slot that has a holder
+	holders []*Holder  // by slot; nil: nobody
+	ids     []StreamID // of the holders
+	live    []uint64   // bit for each slot that has a holder
 }
 
 func newTable(key TableKey, x *Index) *Table {
@@ -85,11 +86,12 @@ func (t *Table) Open(id StreamID) *Holder {
 func (t *Table) publishRoster() {
 	ro := &roster{
 		holders: make([]*Holder, len(t.slots)),
+		ids:     make([]StreamID, len(t.slots)),
 		live:    make([]uint64, (len(t.slots)+63)/64),
 	}
 	for slot, h := range t.slots {
 		if h != nil && !h.retired.Load() {
-			ro.holders[slot] = h
+			ro.holders[slot], ro.ids[slot] = h, h.id
 			ro.live[slot>>6] |= 1 << (slot & 63)
 		}
 	}

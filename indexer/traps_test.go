@@ -79,14 +79,14 @@ func TestTrapFragmentedIDs(t *testing.T) {
 func TestTrapOverflowMarks(t *testing.T) {
 	x := buckets{mem: newMeter()}
 	rng := rand.New(rand.NewPCG(1, 1))
-	const ids = 200_000
+	const ids = 100_000
 	hashes := make([]uint64, ids)
 	for i := range hashes {
 		hashes[i] = rng.Uint64()
 		x.room(hashes[i])
 		x.put(hashes[i], uint32(i+1))
 	}
-	for turn := range 10 {
+	for turn := range 6 {
 		for i := range hashes {
 			x.replace(hashes[i], uint32(i+1), 0)
 			hashes[i] = rng.Uint64()
@@ -130,7 +130,7 @@ func TestTrapFanOut(t *testing.T) {
 	h := tb.Open(streamA)
 	c := newChain(1, 10)
 	h.Store(space(1).run(GPU, c, 0, 10))
-	const kids = 100_000
+	const kids = 30_000
 	names := make([]EngineHash, kids)
 	for i := range names {
 		names[i] = EngineHash(i) + 1

@@ -126,6 +126,7 @@ func (f figures) measure(r rival, w *workload) error {
 		}
 	}
 	f["documents, ns a block"], f["documents, us"] = documents(e, prompts(w.docs, 4000))
+	f["linear path, ns a block"] = f[shape{blocks: 6250, pods: 1}.row()] * 1000 / 6250
 	f["allocations a match"] = allocs(e, w)
 	f.underIngest(e, w, w.asked[shape{632, 8, false, 40}], 2*time.Second)
 

@@ -31,7 +31,8 @@ func rows() []row {
 	all = append(all, match("match 6250 blocks, 64 pods")...)
 	all = append(all, row{"match 62500 blocks, 8 pods", "us", 0, 0, 0},
 		row{"documents, us", "us", 0, 0, 0},
-		row{"documents, ns a block", "ns", 2, 0, 0},
+		row{"documents, ns a block", "ns", 0, 0, 0},
+		row{"linear path, ns a block", "ns", 2, 0, 0},
 		row{"after 8 turnovers: documents, us", "us", 0, 0, 0},
 		row{"after 8 turnovers: ns a block", "ns", 15, 0, 0},
 		row{"under ingest: match 632, 8 pods", "us", 0, 0, 0},
