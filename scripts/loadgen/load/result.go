@@ -149,3 +149,7 @@ func latencies(h *hdrhistogram.Histogram) Latencies {
 	at := func(p float64) float64 { return ms(float64(h.ValueAtPercentile(p))) }
 	return Latencies{ms(h.Mean()), at(50), at(90), at(99), at(99.9), ms(float64(h.Max()))}
 }
+
+// Bad is the number of requests that failed, were never sent, or were answered
+// with a state that is not exact.
+func (r *Result) Bad() uint64 { return r.failed() + r.Unsent + r.NotExact }
