@@ -114,6 +114,11 @@ microbench: ## benchmarks of the packages; BENCH=regexp chooses
 bench-tokenizer: setup ## cold speed, later turns of chats, and the path that kvindex replaces; about 3 minutes
 	go run ./scripts/bench-tokenizer
 
+.PHONY: bench-http
+bench-http: setup build ## queries a second and latencies over HTTP, with and without ingest; about 2 minutes
+	@scripts/test-tokenizers.sh
+	go run ./scripts/bench-http --kvindex build/kvindex
+
 .PHONY: clean
 clean: ## remove build/; the cached library and linter stay
 	rm -rf build

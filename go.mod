@@ -5,6 +5,7 @@ go 1.27.0
 toolchain go1.27.3
 
 require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/ardanlabs/jinja v1.12.0
 	github.com/daulet/tokenizers v1.22.2
 	github.com/getkin/kin-openapi v0.153.0

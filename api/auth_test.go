@@ -48,6 +48,11 @@ func TestAuth(t *testing.T) {
 	status(open, 200, "POST", "/v1/instances/pod-1.default/clear", from("[::1]:55"))
 	status(open, 403, "POST", "/v1/instances/pod-1.default/clear", far)
 	status(open, 403, "GET", "/v1/dump", far)
+	status(open, 200, "GET", "/debug/pprof/")
+	status(open, 200, "GET", "/debug/pprof/profile?seconds=1")
+	status(open, 403, "GET", "/debug/pprof/", far)
+	status(open, 403, "GET", "/debug/pprof/heap", far)
+	status(open, 403, "GET", "/debug/pprof/profile?seconds=1", far)
 	status(open, 403, "POST", "/v1/instances/pod-1.default/clear", far, func(r *http.Request) { r.Header.Set("X-Forwarded-For", "127.0.0.1") })
 	status(open, 403, "POST", "/v1/instances/pod-1.default/clear", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
 	status(open, 403, "POST", "/register", func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") })
@@ -68,6 +73,8 @@ func TestAuth(t *testing.T) {
 
 	r = fleetOfThree(t, func(o *Options) { o.TokenFile, o.AdminTokenFile = token, admin })
 	status(r, 403, "GET", "/v1/dump", bearerToken("t0ken"))
+	status(r, 403, "GET", "/debug/pprof/heap", bearerToken("t0ken"))
+	status(r, 200, "GET", "/debug/pprof/heap", bearerToken("4dmin"), far)
 	status(r, 200, "GET", "/v1/dump", bearerToken("4dmin"), far)
 	status(r, 200, "POST", "/v1/query", bearerToken("4dmin"), far)
 

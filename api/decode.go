@@ -54,8 +54,7 @@ type queryRequest struct {
 	noTokens  string           // why it did not
 	sums      []uint64         // block hashes of prompt
 
-	seen    uint32 // bit per field
-	scratch []byte // base64 decoding
+	seen uint32 // bit per field
 }
 
 // reset forgets the last query.
@@ -67,7 +66,6 @@ func (q *queryRequest) reset() {
 		local:      q.local[:0],
 		sums:       q.sums[:0],
 		candidates: q.candidates[:0],
-		scratch:    q.scratch[:0],
 	}
 }
 
@@ -116,7 +114,7 @@ func (s *scanner) queryMember(q *queryRequest, f field, name string, l *Limits) 
 		}
 	case fieldTokensB64:
 		if err = q.from(sourceTokens, name); err == nil {
-			q.tokens, q.scratch, err = s.base64Tokens(name, q.tokens, q.scratch, l.Tokens)
+			q.tokens, err = s.base64Tokens(name, q.tokens, l.Tokens)
 		}
 	case fieldSeqHashes:
 		if err = q.from(sourceSeqHashes, name); err == nil {

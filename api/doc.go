@@ -23,6 +23,7 @@
 //	GET  /v1/dump                    every block, a JSON object a line       (admin)
 //	GET  /healthz, /readyz, /version, /openapi.json                          (open)
 //	GET  /metrics                    Prometheus
+//	GET  /debug/pprof/[{profile}]    profiles of the process                 (admin)
 //	GET  /                           a page for people
 //
 // openapi.json describes each of them, and tests hold real responses against

@@ -73,7 +73,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 func TestResponsesFitTheDocument(t *testing.T) {
 	doc := loadSpec(t)
 	// Lines are checked one by one; the others are text.
-	for _, plain := range []string{"application/x-ndjson", "text/html", "application/vnd.kvindex.snapshot"} {
+	for _, plain := range []string{"application/x-ndjson", "text/html", "application/octet-stream", "application/vnd.kvindex.snapshot"} {
 		openapi3filter.RegisterBodyDecoder(plain, openapi3filter.PlainBodyDecoder)
 		defer openapi3filter.UnregisterBodyDecoder(plain)
 	}
@@ -96,6 +96,9 @@ func TestResponsesFitTheDocument(t *testing.T) {
 		}
 		if template == "/v1/blocks/{hash}" {
 			params["hash"] = "1"
+		}
+		if template == "/debug/pprof/{profile}" {
+			params["profile"] = "heap"
 		}
 		in := &openapi3filter.RequestValidationInput{
 			Request: req, PathParams: params,
@@ -208,6 +211,10 @@ func TestResponsesFitTheDocument(t *testing.T) {
 			check(r, "GET", g.path+"?format=table", gets[i].template, "", 200)
 		}
 	}
+	check(r, "GET", "/debug/pprof/", "/debug/pprof/", "", 200)
+	check(r, "GET", "/debug/pprof/goroutine?debug=1", "/debug/pprof/{profile}", "", 200)
+	check(r, "GET", "/debug/pprof/heap", "/debug/pprof/{profile}", "", 200)
+	check(r, "GET", "/debug/pprof/nothing", "/debug/pprof/{profile}", "", 404)
 	check(r, "GET", "/v1/instances/nobody", "/v1/instances/{id}", "", 404)
 	check(r, "GET", "/v1/blocks/1", "/v1/blocks/{hash}", "", 404)
 	check(r, "GET", "/v1/blocks/x", "/v1/blocks/{hash}", "", 400)
@@ -225,7 +232,7 @@ func TestResponsesFitTheDocument(t *testing.T) {
 	everyone := func(status int, change func(*http.Request)) {
 		for _, route := range r.srv.routes() {
 			if route.access != accessOpen {
-				path := strings.NewReplacer("{id}", "pod-1.default", "{hash}", "1").Replace(route.path)
+				path := strings.NewReplacer("{id}", "pod-1.default", "{hash}", "1", "{profile}", "heap").Replace(route.path)
 				check(r, route.method, path, route.path, "", status, change)
 			}
 		}

@@ -36,7 +36,7 @@ type Options struct {
 	TokenFile string
 
 	// AdminTokenFile holds the token of the admin routes (clear, resync,
-	// dump); it opens all others too. "" lets only loopback peers use them.
+	// dump, profiles); it opens all others too. "" lets only loopback peers use them.
 	AdminTokenFile string
 
 	// Ready reports whether the index is warm enough to answer, and what is

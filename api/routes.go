@@ -57,6 +57,8 @@ func (s *Server) routes() []route {
 		{get, "/version", accessOpen, s.handleVersion},
 		{get, "/openapi.json", accessOpen, s.handleOpenAPI},
 		{get, "/metrics", accessToken, s.handleMetrics},
+		{get, "/debug/pprof/", accessAdmin, s.handleProfiles},
+		{get, "/debug/pprof/{profile}", accessAdmin, s.handleProfile},
 		{get, "/", accessToken, s.handlePage},
 	}
 }

@@ -128,7 +128,7 @@ type hubConfig struct {
 
 type apiConfig struct {
 	TokenFile      string        `koanf:"token_file" yaml:"token_file"`             // bearer token that requests must carry
-	AdminTokenFile string        `koanf:"admin_token_file" yaml:"admin_token_file"` // for clear, resync and dump
+	AdminTokenFile string        `koanf:"admin_token_file" yaml:"admin_token_file"` // for clear, resync, dump and profiles
 	MaxBody        int64         `koanf:"max_body" yaml:"max_body"`                 // bytes of a request
 	MaxQueries     int           `koanf:"max_queries" yaml:"max_queries"`           // at once
 	DrainTime      time.Duration `koanf:"drain_time" yaml:"drain_time"`             // after SIGTERM, for routers to notice

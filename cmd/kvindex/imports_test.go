@@ -59,6 +59,9 @@ var importRule = map[string][]string{
 	"tokenizer/chat/jinja":  {"tokenizer/chat/pyjson"},
 	"tokenizer/chat/pyjson": {},
 
+	"scripts/loadgen":         {"indexer", "scripts/loadgen/load"},
+	"scripts/loadgen/load":    {"indexer"},
+	"scripts/bench-http":      {"events/enginesim", "scripts/loadgen/load"},
 	"scripts/bench-tokenizer": {"indexer", "tokenizer", "tokenizer/bpe", "tokenizer/chat", "tokenizer/hf"},
 
 	"api":        {"indexer", "tokenizer"},
