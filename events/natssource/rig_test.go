@@ -32,10 +32,11 @@ const model = "Org/sim-0.5*B"
 
 // rig is a NATS server, real and in this process.
 type rig struct {
-	t    testing.TB
-	opts *server.Options
-	srv  *server.Server
-	hold chan struct{} // readers take nothing before it is closed; nil: at once
+	t     testing.TB
+	opts  *server.Options
+	srv   *server.Server
+	token string        // file with the token that the server asks for; empty: none
+	hold  chan struct{} // readers take nothing before it is closed; nil: at once
 }
 
 func newRig(t testing.TB) *rig {
@@ -71,7 +72,7 @@ func (r *rig) stop() {
 func (r *rig) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", r.opts.Port) }
 
 func (r *rig) connect() natssource.ConnectOptions {
-	return natssource.ConnectOptions{URL: r.url(), Name: "test"}
+	return natssource.ConnectOptions{URL: r.url(), Name: "test", TokenFile: r.token}
 }
 
 // admin runs fn with a connection of its own, as an operator would.
