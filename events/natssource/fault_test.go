@@ -95,6 +95,17 @@ func TestStreamIsPurged(t *testing.T) {
 	})
 }
 
+// TestResync: an operator has a reader forget what it holds, and it fetches it
+// again.
+func TestResync(t *testing.T) {
+	_, e, _, k := followed(t, enginesim.EngineOptions{Ranks: 2}, nil)
+	in, _ := k.fleet.Find(pod)
+	in.Resync()
+	k.awaitTruth(pod, e)
+	work(t, e, 5)
+	k.awaitTruth(pod, e)
+}
+
 func TestStreamIsCreatedAnew(t *testing.T) {
 	r, e, _, k := followed(t, enginesim.EngineOptions{}, nil)
 	r.admin(func(ctx context.Context, js jetstream.JetStream) {

@@ -45,7 +45,7 @@ func (l *lane) answer(ctx context.Context, m *nats.Msg) {
 		err := l.tellOfBoot(req.Boot)
 		l.mu.Unlock()
 		if err != nil {
-			l.log.Warn("a request makes no sense", "error", err)
+			l.log.Warn("a request cannot be answered", "error", err)
 		}
 		l.end(m, natssource.End{How: natssource.EndGone})
 		return

@@ -30,6 +30,7 @@ type lane struct {
 	anchor   *natssource.Mark // the batch of boot that the log ended with when the relay began
 	older    map[uint64][]byte
 	olderAt  time.Time
+	renamed  time.Time // when boot was last replaced for the same process
 	up       bool
 	full     bool // batches are being let go
 	count    Counters
@@ -134,15 +135,23 @@ func (l *lane) status() (s natssource.Status, changed bool) {
 	return s, changed
 }
 
+// renameEvery is the least time between two boot ids of one process.
+const renameEvery = time.Minute
+
 // rename gives the present process another boot id, which sorts after one that
-// readers know: the clock went back. They start it anew.
+// readers know: the clock went back. They start it anew. It may also be that
+// another relay runs for the same engine and does the same, so that it is done
+// rarely.
 func (l *lane) rename(after string) error {
+	if time.Since(l.renamed) < renameEvery {
+		return fmt.Errorf("readers know of the process %s, which sorts after our %s: is there another relay for %s?", after, l.boot, l.name.Events())
+	}
 	boot, ok := nextBoot(after)
 	if !ok {
 		return fmt.Errorf("no boot id sorts after %q", after)
 	}
 	l.log.Warn("readers know of a later process than the present one: it gets a new boot id", "boot", l.boot, "readers", after, "new", boot)
-	l.boot, l.buf.sent = boot, 0
+	l.boot, l.buf.sent, l.renamed = boot, 0, time.Now()
 	l.announce++
 	l.count.Boots++
 	l.wakeUp()

@@ -17,6 +17,9 @@ import (
 // drainFor is how long a relay that stops tries to publish what it still has.
 const drainFor = 2 * time.Second
 
+// watchEvery is how often the stream is looked at while nothing is published.
+const watchEvery = 10 * time.Second
+
 // Relay follows an engine and publishes what it says.
 type Relay struct {
 	opts    Options
@@ -27,7 +30,8 @@ type Relay struct {
 	ready   atomic.Bool // the stream is there, and the engine is followed
 	changed chan struct{}
 
-	restore sync.Mutex // one lane at a time looks after the stream
+	restore sync.Mutex // one goroutine at a time looks after the stream
+	trouble string     // what it found last; "" nothing
 }
 
 // New connects to NATS, without waiting for it. Close the Relay when Run has
@@ -131,6 +135,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		rest.Go(func() { l.publish(publishing) })
 		rest.Go(func() { l.report(follow) })
 	}
+	rest.Go(func() { r.watchStream(follow) })
 	r.ready.Store(true)
 	<-ctx.Done()
 	return nil
@@ -183,8 +188,31 @@ func (r *Relay) restoreStream(ctx context.Context) {
 	defer r.restore.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if err := ensureStream(ctx, r.js, r.opts.Stream); err != nil && ctx.Err() == nil {
-		r.opts.Logger.Warn("the stream is not there", "error", err)
+	err := ensureStream(ctx, r.js, r.opts.Stream)
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	if why != "" && why != r.trouble {
+		r.opts.Logger.Warn("the stream is not as it should be", "error", err)
+	}
+	r.trouble = why
+}
+
+// watchStream creates the stream again also while there is nothing to publish:
+// readers need one to begin.
+func (r *Relay) watchStream(ctx context.Context) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if r.up.Load() {
+				r.restoreStream(ctx)
+			}
+		}
 	}
 }
 
