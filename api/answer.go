@@ -2,7 +2,6 @@ package api
 
 import (
 	"encoding/json/jsontext"
-	"math"
 	"strconv"
 	"time"
 
@@ -181,19 +180,19 @@ func (m *matcher) appendRow(b []byte, q *queryRequest, s summary, r *row) []byte
 	}
 	bs := m.blockSize(sl.table)
 	blocks := sl.blocks[q.tier]
-	var ratio float64
-	score := 0
+	total := 0
 	if sl.table >= 0 {
-		if total := m.results[sl.table].TotalBlocks; total > 0 {
-			ratio = math.Round(float64(blocks)/float64(q.considered(total))*1e4) / 1e4
-			score = 100 * blocks / total
-		}
+		total = m.results[sl.table].TotalBlocks
+	}
+	score := 0
+	if total > 0 {
+		score = 100 * blocks / total
 	}
 	b = appendInt(b, `{"matched_tokens":`, blocks*bs)
 	b = appendInt(b, `,"reusable_tokens":`, reusable(blocks*bs, bs, q.promptTokens()))
 	b = appendInt(b, `,"matched_blocks":`, blocks)
 	b = append(b, `,"ratio":`...)
-	b = strconv.AppendFloat(b, ratio, 'f', -1, 64)
+	b = appendRatio(b, blocks, q.considered(total))
 	b = appendInt(b, `,"score":`, score)
 	b = appendTiers(b, sl, q.tier, bs)
 	b = append(b, `,"dp":{`...)
@@ -202,8 +201,9 @@ func (m *matcher) appendRow(b []byte, q *queryRequest, s summary, r *row) []byte
 	if own := bs; own != 0 && own != s.blockSize {
 		b = appendInt(b, `,"block_size":`, own)
 	}
-	b = append(b, `,"state":`...)
-	b = appendString(b, string(sl.health.State))
+	b = append(b, `,"state":"`...)
+	b = append(b, sl.health.State...) // of ours: no escapes
+	b = append(b, '"')
 	if r.slot < 0 {
 		b = appendReason(b, r.reason)
 	} else {
@@ -246,6 +246,25 @@ func appendRanks(b []byte, sl *slot, tier indexer.Tier, blockSize int) []byte {
 	return b
 }
 
+// appendRatio appends n/of, rounded to four digits; 0 where of is 0.
+func appendRatio(b []byte, n, of int) []byte {
+	const one = 10_000
+	if of == 0 {
+		return append(b, '0')
+	}
+	r := (2*n*one + of) / (2 * of)
+	b = strconv.AppendInt(b, int64(r/one), 10)
+	if r %= one; r == 0 {
+		return b
+	}
+	digits := [5]byte{'.', byte('0' + r/1000), byte('0' + r/100%10), byte('0' + r/10%10), byte('0' + r%10)}
+	end := 5
+	for digits[end-1] == '0' {
+		end--
+	}
+	return append(b, digits[:end]...)
+}
+
 func appendInt(b []byte, prefix string, n int) []byte {
 	b = append(b, prefix...)
 	return strconv.AppendInt(b, int64(n), 10)
@@ -262,6 +281,22 @@ func appendReason(b []byte, reason string) []byte {
 // appendString appends s as a JSON string. Bytes that are not UTF-8 become
 // U+FFFD.
 func appendString(b []byte, s string) []byte {
+	if isPlain(s) {
+		b = append(b, '"')
+		b = append(b, s...)
+		return append(b, '"')
+	}
 	b, _ = jsontext.AppendQuote(b, s)
 	return b
+}
+
+// isPlain reports whether s needs no escapes in JSON: printable ASCII without
+// quotes and backslashes.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }

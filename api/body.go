@@ -24,7 +24,7 @@ type work struct {
 }
 
 func newWork(x *indexer.Index, f Fleet, h *blockHashes) *work {
-	return &work{m: matcher{index: x, fleet: f, hashes: h, byID: map[string]int32{}, spelt: map[string]struct{}{}}}
+	return &work{m: matcher{index: x, fleet: f, hashes: h, named: map[string]int32{}, spelt: map[string]struct{}{}}}
 }
 
 // maxPooledBody is the size of a body above which its storage is left to the

@@ -82,7 +82,7 @@ func (s *scanner) decodeQuery(q *queryRequest, strict bool, l *Limits) error {
 			if f == fieldUnknown && strict {
 				return unknownField(string(name), queryFieldNames())
 			}
-			_, err := s.value()
+			_, err := s.skip()
 			return err
 		}
 		if s.null() {
@@ -128,7 +128,7 @@ func (s *scanner) queryMember(q *queryRequest, f field, name string, l *Limits) 
 		err = s.prompt(q, name, l)
 	case fieldMessages:
 		if err = q.from(sourceText, name); err == nil {
-			_, err = s.value()
+			_, err = s.skip()
 		}
 	case fieldBlockSize:
 		q.blockSize, err = s.integer(name, 1, maxBlockSize)
@@ -199,11 +199,11 @@ func (s *scanner) prompt(q *queryRequest, name string, l *Limits) error {
 
 // skipText consumes a string without keeping it.
 func (s *scanner) skipText(name string) error {
-	v, err := s.value()
+	kind, err := s.skip()
 	if err != nil {
 		return err
 	}
-	if v.Kind() != '"' {
+	if kind != '"' {
 		return invalid(name, "%s is neither a text nor an array of token ids", name)
 	}
 	return nil

@@ -68,7 +68,8 @@
 //
 // A query borrows one work from a pool: body, tokens, hashes and response live
 // in its buffers, so that a query allocates a handful of small things however
-// long its prompt is. Arrays of tokens are parsed in one pass by hand;
-// everything else of a body goes through encoding/json/jsontext. Base64 of
-// little-endian 32-bit integers is faster still.
+// long its prompt is. Arrays of tokens are parsed in one pass by hand, and base64
+// of little-endian 32-bit integers, which is faster still. Chats are looked at
+// only as far as to know that they are JSON. Everything else of a body goes
+// through encoding/json/jsontext.
 package api

@@ -55,6 +55,16 @@ type row struct {
 	reason string // why slot is -1, or why it cannot hold anything
 }
 
+// roster is who answers a query that names no candidates. It is the same from
+// query to query until the fleet changes, which its slice shows.
+type roster struct {
+	of            []*Instance // what it was made of; held, so that no other slice has its address
+	model, tenant string
+	slots         []slot // without what a query finds
+	rows          []row
+	byID          map[string]int32
+}
+
 // matcher answers one query at a time. It keeps its storage between queries.
 type matcher struct {
 	index  *indexer.Index
@@ -67,8 +77,10 @@ type matcher struct {
 	slots       []slot
 	rows        []row
 	ranks       []rankMatch
-	byID        map[string]int32
+	byID        map[string]int32 // slot of an instance: named, or that of all
+	named       map[string]int32
 	spelt       map[string]struct{}
+	all         roster
 
 	state  AnswerState
 	reason string
@@ -80,8 +92,6 @@ type matcher struct {
 func (m *matcher) run(q *queryRequest) error {
 	m.tables, m.slots, m.rows, m.ranks = m.tables[:0], m.slots[:0], m.rows[:0], m.ranks[:0]
 	m.state, m.reason, m.hashed, m.matched = Exact, "", 0, 0
-	clear(m.byID)
-	clear(m.spelt)
 	known, err := m.resolve(q)
 	if err != nil {
 		return err
@@ -119,13 +129,12 @@ func (m *matcher) resolve(q *queryRequest) (known bool, err error) {
 // and tenant.
 func (m *matcher) choose(q *queryRequest) {
 	if !q.named {
-		for _, inst := range m.fleet.Instances() {
-			if inst.Model == m.model && sameTenant(inst.Tenant, q.tenant) {
-				m.rows = append(m.rows, row{name: inst.ID, number: inst.NumericID, slot: m.slotOf(inst)})
-			}
-		}
+		m.chooseAll(tenantName(q.tenant))
 		return
 	}
+	m.byID = m.named
+	clear(m.named)
+	clear(m.spelt)
 	for _, c := range q.candidates {
 		if _, twice := m.spelt[c.name]; twice {
 			continue // one member of a JSON object is all it can be
@@ -142,6 +151,32 @@ func (m *matcher) choose(q *queryRequest) {
 		}
 		m.rows = append(m.rows, r)
 	}
+}
+
+// chooseAll fills rows and slots with every instance of the model and tenant.
+func (m *matcher) chooseAll(tenant string) {
+	a := &m.all
+	if list := m.fleet.Instances(); !sameSlice(list, a.of) || a.model != m.model || a.tenant != tenant {
+		*a = roster{of: list, model: m.model, tenant: tenant, byID: map[string]int32{}}
+		for _, inst := range list {
+			if inst.Model == m.model && tenantName(inst.Tenant) == tenant {
+				a.byID[inst.ID] = int32(len(a.slots))
+				a.rows = append(a.rows, row{name: inst.ID, number: inst.NumericID, slot: len(a.slots)})
+				a.slots = append(a.slots, slot{inst: inst, table: -1})
+			}
+		}
+	}
+	m.byID = a.byID
+	m.rows, m.slots = append(m.rows, a.rows...), append(m.slots, a.slots...)
+	for i := range m.slots {
+		m.slots[i].health = m.slots[i].inst.Health()
+	}
+}
+
+// sameSlice reports whether a and b are one slice: the fleet makes a new one
+// for every change.
+func sameSlice(a, b []*Instance) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 // slotOf returns the slot of inst, a new one at its first mention.
