@@ -299,7 +299,8 @@ func againstModel(o Options) func(*rapid.T) {
 			if n := int(x.quota.blocks.Load()); n > o.MaxBlocks {
 				t.Fatalf("%d blocks, at most %d are allowed", n, o.MaxBlocks)
 			}
-			x.quota.maxBlocks = 0
+			waitSwept(t, x) // the sweeper reads the bound
+			x.quota.maxBlocks = 1 << 40
 		}
 		m.finish(t)
 		waitSwept(t, x)
