@@ -329,7 +329,8 @@ func againstModel(o Options) func(*rapid.T) {
 			if n := int(m.index.quota.blocks.Load()); n > o.MaxBlocks {
 				t.Fatalf("%d blocks, at most %d are allowed", n, o.MaxBlocks)
 			}
-			m.index.quota.maxBlocks = 0
+			waitSwept(t, m.index) // the sweeper reads the bound
+			m.index.quota.maxBlocks = 1 << 40
 		}
 		m.finish(t)
 		waitSwept(t, m.index)

@@ -47,7 +47,7 @@ func rows() []row {
 		row{"counted bytes a unique block", "B", 80, 0, 0},
 		row{"RSS bytes a unique block", "B", 0, 0, 0},
 		row{"retire a pod, ms", "ms", 5, 100, 100},
-		row{"full GC, ms", "ms", 100, 20, 0},
+		row{"full GC, ms", "ms CPU", 100, 20, 0},
 		row{"allocations a match", "", 0, 0, 0},
 		row{"after the long churn: memory / fresh", "x", 1.2, 0, 0},
 		row{"after the long churn: match / fresh", "x", 1.5, 0, 0},
