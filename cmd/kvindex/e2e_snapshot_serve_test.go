@@ -114,6 +114,9 @@ func TestE2ERestart(t *testing.T) {
 				if err := begins.Restart(enginesim.RestartOptions{}); err != nil {
 					t.Fatal(err)
 				}
+				if where == "file" && signal == syscall.SIGTERM {
+					checkDump(t, config)
+				}
 				again := serve(t, config)
 				again.eventually(func() string { return again.agrees("stays", stays) })
 				again.eventually(func() string {
@@ -173,6 +176,34 @@ func TestE2EBrokenSnapshot(t *testing.T) {
 	}
 	if code, _ := s.do(http.MethodGet, "/healthz", ""); code != http.StatusOK {
 		t.Error(code)
+	}
+}
+
+// checkDump holds the newest snapshot, as the command shows it, against what
+// the process that wrote it held.
+func checkDump(t *testing.T, config string) {
+	t.Helper()
+	dir := strings.TrimSuffix(config[strings.Index(config, "dir: ")+len("dir: "):], "}")
+	stdout, stderr, code := output(t, nil, "snapshot", "dump", dir)
+	if code != 0 || !strings.Contains(stdout, "stays") || !strings.Contains(stdout, "UNIQUE BLOCKS") {
+		t.Errorf("exit status %d\n%s%s", code, stdout, stderr)
+	}
+	var d struct {
+		Tables []struct {
+			Blocks int `json:"unique_blocks"`
+		} `json:"tables"`
+		Streams []struct {
+			Instance string `json:"instance"`
+			Seq      uint64 `json:"seq"`
+		} `json:"streams"`
+	}
+	stdout, _, _ = output(t, nil, "snapshot", "dump", dir, "--format", "json")
+	if err := json.Unmarshal([]byte(stdout), &d); err != nil || len(d.Tables) != 1 || len(d.Streams) != 2 || d.Streams[0].Seq == 0 {
+		t.Fatalf("%v: %s", err, stdout)
+	}
+	stdout, _, _ = output(t, nil, "snapshot", "dump", dir, "--blocks")
+	if n := strings.Count(stdout, "\n"); n != d.Tables[0].Blocks || n == 0 || !strings.Contains(stdout, `"holders":[{"instance":"`) {
+		t.Errorf("%d blocks are shown of %d", n, d.Tables[0].Blocks)
 	}
 }
 

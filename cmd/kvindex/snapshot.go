@@ -62,13 +62,14 @@ with its checksum. The exit status is 0 if all are whole, and there is one.
 			return f.verify(cmd.Context(), args[0], cmd.OutOrStdout())
 		},
 	}
-	for _, c := range []*cobra.Command{list, verify} {
+	dump := newSnapshotDumpCommand(&f)
+	for _, c := range []*cobra.Command{list, verify, dump} {
 		c.Flags().StringVar(&f.cluster, "cluster", "default", "`name` of the fleet, in Redis")
 		c.Flags().StringVar(&f.passwordFile, "password-file", "", "`file` with the password for Redis")
 		c.Flags().StringVar(&f.caFile, "ca-file", "", "PEM `file` to check the server of rediss:// with")
 		c.Flags().StringVar(&f.format, "format", "table", "table, or json: one object a line")
 	}
-	cmd.AddCommand(list, verify)
+	cmd.AddCommand(list, verify, dump)
 	return cmd
 }
 

@@ -145,7 +145,7 @@ func (s *snapshots) restore(ctx context.Context) {
 		if err != nil {
 			return nil, err
 		}
-		if states, read, err = s.decodeBody(b); err != nil {
+		if states, read, err = decodeSnapshot(s.index, b); err != nil {
 			return nil, err
 		}
 		return func() {
@@ -178,8 +178,8 @@ func (s *snapshots) restore(ctx context.Context) {
 	s.followAgain(states)
 }
 
-// decodeBody reads a body.
-func (s *snapshots) decodeBody(b []byte) (states []events.InstanceState, read *indexer.Snapshot, err error) {
+// decodeSnapshot reads a body, for an index.
+func decodeSnapshot(x *indexer.Index, b []byte) (states []events.InstanceState, read *indexer.Snapshot, err error) {
 	if len(b) < 4 || uint64(binary.LittleEndian.Uint32(b)) > uint64(len(b)-4) {
 		return nil, nil, errors.New("the body is too short")
 	}
@@ -187,7 +187,7 @@ func (s *snapshots) decodeBody(b []byte) (states []events.InstanceState, read *i
 	if err := json.Unmarshal(b[4:4+n], &states); err != nil {
 		return nil, nil, fmt.Errorf("the states of instances: %w", err)
 	}
-	read, err = s.index.ReadSnapshot(b[4+n:])
+	read, err = x.ReadSnapshot(b[4+n:])
 	return states, read, err
 }
 
