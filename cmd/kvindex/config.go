@@ -22,6 +22,7 @@ type config struct {
 	Log       logConfig        `koanf:"log" yaml:"log"`             // what is said on stderr
 	Models    []modelConfig    `koanf:"models" yaml:"models"`       // optional: what requests may call them, block sizes
 	Instances []instanceConfig `koanf:"instances" yaml:"instances"` // model servers to follow from the start
+	Discovery discoveryConfig  `koanf:"discovery" yaml:"discovery"` // where more of them are found
 	Index     indexConfig      `koanf:"index" yaml:"index"`
 	Events    eventsConfig     `koanf:"events" yaml:"events"`
 	NATS      natsConfig       `koanf:"nats" yaml:"nats"` // instances that come over NATS; none without a url
@@ -192,6 +193,9 @@ func (c *config) validate() error {
 	positive("events.grace", int64(c.Events.Grace))
 	if err := c.Snapshot.validate(); err != nil {
 		bad("snapshot.%w", err)
+	}
+	if err := c.validateDNS(); err != nil {
+		bad("%w", err)
 	}
 	if c.Events.WarmupTimeout < 0 {
 		bad("events.warmup_timeout: %v is negative", c.Events.WarmupTimeout)

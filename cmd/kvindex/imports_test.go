@@ -47,6 +47,9 @@ var importRule = map[string][]string{
 	"events/natssource/relay": {"events", "events/natssource"},
 
 	"events/discovery": {"events", "indexer"},
+
+	"events/discovery/dnstest": {},
+
 	"events/enginesim": {"events", "indexer"},
 
 	"tokenizer":        {},
