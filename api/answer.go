@@ -42,6 +42,10 @@ func (m *matcher) summarize(q *queryRequest) summary {
 			most, table, s.best = n, sl.table, i
 		}
 	}
+	if m.flat.on {
+		s.blockSize, s.total, s.scanned = m.flat.blockSize, m.flat.total, m.flat.scanned
+		return s
+	}
 	if table < 0 && len(m.tables) > 0 {
 		table = 0
 	}
@@ -125,6 +129,9 @@ func (m *matcher) appendAnswer(b []byte, q *queryRequest, s summary, t timings, 
 		b = appendString(b, m.lora)
 	}
 	b = appendInt(b, `,"block_size":`, s.blockSize)
+	if m.flat.on {
+		b = append(b, `,"match_mode":"flat"`...)
+	}
 	b = append(b, `,"state":`...)
 	b = appendString(b, string(m.state))
 	b = appendReason(b, m.reason)
@@ -183,11 +190,9 @@ func (m *matcher) appendRow(b []byte, q *queryRequest, s summary, r *row) []byte
 	blocks := sl.blocks[q.tier]
 	var ratio float64
 	score := 0
-	if sl.table >= 0 {
-		if total := m.results[sl.table].TotalBlocks; total > 0 {
-			ratio = math.Round(float64(blocks)/float64(q.considered(total))*1e4) / 1e4
-			score = 100 * blocks / total
-		}
+	if total, considered, ok := m.share(q, sl); ok {
+		ratio = math.Round(float64(blocks)/float64(considered)*1e4) / 1e4
+		score = 100 * blocks / total
 	}
 	b = appendInt(b, `{"matched_tokens":`, blocks*bs)
 	b = appendInt(b, `,"reusable_tokens":`, reusable(blocks*bs, bs, q.promptTokens()))

@@ -70,6 +70,7 @@ type matcher struct {
 	byID        map[string]int32
 	spelt       map[string]struct{}
 
+	flat   flatAnswer
 	state  AnswerState
 	reason string
 
@@ -79,7 +80,7 @@ type matcher struct {
 // run answers q. The result is in m until the next run.
 func (m *matcher) run(q *queryRequest) error {
 	m.tables, m.slots, m.rows, m.ranks = m.tables[:0], m.slots[:0], m.rows[:0], m.ranks[:0]
-	m.state, m.reason, m.hashed, m.matched = Exact, "", 0, 0
+	m.state, m.reason, m.hashed, m.matched, m.flat = Exact, "", 0, 0, flatAnswer{}
 	clear(m.byID)
 	clear(m.spelt)
 	known, err := m.resolve(q)
@@ -228,8 +229,12 @@ func (m *matcher) gather(tier indexer.Tier) {
 	}
 }
 
-// blockSize is the number of tokens of a block of table i, 0 for table -1.
+// blockSize is the number of tokens of a block of table i, 0 for table -1; of
+// any, in a flat answer.
 func (m *matcher) blockSize(i int) int {
+	if m.flat.on {
+		return m.flat.blockSize
+	}
 	if i < 0 {
 		return 0
 	}

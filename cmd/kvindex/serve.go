@@ -101,6 +101,7 @@ type service struct {
 	prover     prover
 	reloader   reloader
 	snapshots  *snapshots
+	kthena     *kthenaBlocks
 	api        *api.Server
 	http       *http.Server
 	lis        net.Listener
@@ -166,7 +167,11 @@ func newService(ctx context.Context, c config, log *slog.Logger) (s *service, er
 	}
 	s.prover = prover{engines: s.engines, registry: s.tokenizers, every: c.Tokenizer.ProveEvery}
 	s.reloader = reloader{registry: s.tokenizers}
+	if s.kthena, err = newKthena(&s.config); err != nil {
+		return nil, err
+	}
 	if s.api, err = api.New(api.Options{
+		Flat: s.kthena.source(), FlatFallback: c.Kthena.Fallback,
 		Index: s.index, Fleet: adapter, Tokenizers: s.tokenizers, Logger: log, Version: version,
 		Limits:    api.Limits{BodyBytes: c.API.MaxBody, ConcurrentQueries: c.API.MaxQueries},
 		TokenFile: c.API.TokenFile, AdminTokenFile: c.API.AdminTokenFile,
@@ -265,6 +270,7 @@ func (s *service) close() {
 		step("snapshot", s.snapshots.wait) // before the streams end: they are what it holds
 	}
 	s.snapshots.close()
+	s.kthena.close()
 	step("streams", s.fleet.Close)
 	step("sockets", func() {
 		if err := s.source.Close(); err != nil {
