@@ -47,7 +47,7 @@ type Server struct {
 // Start starts a server that knows no name.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0") //nolint:noctx // it is there at once
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
