@@ -114,6 +114,10 @@ microbench: ## benchmarks of the packages; BENCH=regexp chooses
 bench-tokenizer: setup ## cold speed, later turns of chats, and the path that kvindex replaces; about 3 minutes
 	go run ./scripts/bench-tokenizer
 
+.PHONY: bench-recovery
+bench-recovery: ## snapshots and restarts, with targets, about 3 minutes; SCALE=10 for 10 million blocks
+	go run ./scripts/bench-recovery -scale $(SCALE)
+
 .PHONY: clean
 clean: ## remove build/; the cached library and linter stay
 	rm -rf build
