@@ -119,6 +119,10 @@ bench-http: setup build ## queries a second and latencies over HTTP, with and wi
 	@scripts/test-tokenizers.sh
 	go run ./scripts/bench-http --kvindex build/kvindex
 
+.PHONY: bench-recovery
+bench-recovery: ## snapshots and restarts, with targets, about 3 minutes; SCALE=10 for 10 million blocks
+	go run ./scripts/bench-recovery -scale $(SCALE)
+
 .PHONY: clean
 clean: ## remove build/; the cached library and linter stay
 	rm -rf build

@@ -41,6 +41,10 @@ func (m *matcher) summarize(q *queryRequest) summary {
 			most, table, s.best = n, sl.table, i
 		}
 	}
+	if m.flat.on {
+		s.blockSize, s.total, s.scanned = m.flat.blockSize, m.flat.total, m.flat.scanned
+		return s
+	}
 	if table < 0 && len(m.tables) > 0 {
 		table = 0
 	}
@@ -124,6 +128,9 @@ func (m *matcher) appendAnswer(b []byte, q *queryRequest, s summary, t timings, 
 		b = appendString(b, m.lora)
 	}
 	b = appendInt(b, `,"block_size":`, s.blockSize)
+	if m.flat.on {
+		b = append(b, `,"match_mode":"flat"`...)
+	}
 	b = append(b, `,"state":`...)
 	b = appendString(b, string(m.state))
 	b = appendReason(b, m.reason)
@@ -180,19 +187,16 @@ func (m *matcher) appendRow(b []byte, q *queryRequest, s summary, r *row) []byte
 	}
 	bs := m.blockSize(sl.table)
 	blocks := sl.blocks[q.tier]
-	total := 0
-	if sl.table >= 0 {
-		total = m.results[sl.table].TotalBlocks
-	}
+	total, considered, ok := m.share(q, sl)
 	score := 0
-	if total > 0 {
+	if ok {
 		score = 100 * blocks / total
 	}
 	b = appendInt(b, `{"matched_tokens":`, blocks*bs)
 	b = appendInt(b, `,"reusable_tokens":`, reusable(blocks*bs, bs, q.promptTokens()))
 	b = appendInt(b, `,"matched_blocks":`, blocks)
 	b = append(b, `,"ratio":`...)
-	b = appendRatio(b, blocks, q.considered(total))
+	b = appendRatio(b, blocks, considered)
 	b = appendInt(b, `,"score":`, score)
 	b = appendTiers(b, sl, q.tier, bs)
 	b = append(b, `,"dp":{`...)

@@ -44,6 +44,7 @@ type queryRequest struct {
 	maxBlocks  int  // 0: all
 	tier       indexer.Tier
 	explain    bool
+	mode       matchMode
 
 	wantStrings bool // return_token_strs, of a request to tokenize
 
@@ -146,6 +147,8 @@ func (s *scanner) queryMember(q *queryRequest, f field, name string, l *Limits) 
 		q.tier, err = s.tiers(name)
 	case fieldExplain:
 		q.explain, err = s.boolean(name)
+	case fieldMatchMode:
+		q.mode, err = s.matchMode(name)
 	case fieldTokenStrings:
 		q.wantStrings, err = s.boolean(name)
 	}

@@ -23,6 +23,7 @@ const (
 	fieldTiers
 	fieldExplain
 	fieldTokenStrings
+	fieldMatchMode
 	fieldRequest // known, and of no concern to an index: part of an OpenAI request
 )
 
@@ -61,6 +62,8 @@ func queryField(name []byte) field {
 		return fieldTiers
 	case "explain":
 		return fieldExplain
+	case "match_mode":
+		return fieldMatchMode
 	case "return_token_strs":
 		return fieldTokenStrings
 	case "tools", "tool_choice", "chat_template", "chat_template_kwargs", "add_generation_prompt",
@@ -76,7 +79,7 @@ func queryFieldNames() []string {
 	return []string{
 		"model", "tenant_id", "lora_name", "cache_salt", "token_ids", "token_ids_b64", "seq_hashes",
 		"local_hashes", "prompt", "messages", "block_size", "candidates", "instance_id", "max_blocks",
-		"tiers", "explain", "tools", "chat_template_kwargs", "add_generation_prompt",
+		"tiers", "explain", "match_mode", "tools", "chat_template_kwargs", "add_generation_prompt",
 	}
 }
 

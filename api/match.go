@@ -82,6 +82,7 @@ type matcher struct {
 	spelt       map[string]struct{}
 	all         roster
 
+	flat   flatAnswer
 	state  AnswerState
 	reason string
 
@@ -91,7 +92,7 @@ type matcher struct {
 // run answers q. The result is in m until the next run.
 func (m *matcher) run(q *queryRequest) error {
 	m.tables, m.slots, m.rows, m.ranks = m.tables[:0], m.slots[:0], m.rows[:0], m.ranks[:0]
-	m.state, m.reason, m.hashed, m.matched = Exact, "", 0, 0
+	m.state, m.reason, m.hashed, m.matched, m.flat = Exact, "", 0, 0, flatAnswer{}
 	known, err := m.resolve(q)
 	if err != nil {
 		return err
@@ -263,8 +264,12 @@ func (m *matcher) gather(tier indexer.Tier) {
 	}
 }
 
-// blockSize is the number of tokens of a block of table i, 0 for table -1.
+// blockSize is the number of tokens of a block of table i, 0 for table -1; of
+// any, in a flat answer.
 func (m *matcher) blockSize(i int) int {
+	if m.flat.on {
+		return m.flat.blockSize
+	}
 	if i < 0 {
 		return 0
 	}

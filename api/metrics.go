@@ -20,6 +20,7 @@ type metrics struct {
 	matchDuration prometheus.Histogram
 	promptTokens  *prometheus.CounterVec // model
 	matchedTokens *prometheus.CounterVec // model
+	flat          *prometheus.CounterVec // result
 }
 
 // newMetrics makes the metrics and registers them, and those of the fleet and
@@ -56,9 +57,10 @@ func newMetrics(r prometheus.Registerer, s *Server) (*metrics, error) {
 			Name: "kvindex_query_best_matched_tokens_total",
 			Help: "Leading tokens of those prompts that the best instance held.",
 		}, []string{"model"}),
+		flat: newFlatCounter(),
 	}
 	for _, c := range []prometheus.Collector{
-		m.inFlight, m.requests, m.duration, m.queries, m.matchDuration, m.promptTokens, m.matchedTokens,
+		m.inFlight, m.requests, m.duration, m.queries, m.matchDuration, m.promptTokens, m.matchedTokens, m.flat,
 		newFleetCollector(s), newTokenizerCollector(s),
 	} {
 		if err := r.Register(c); err != nil {
@@ -95,6 +97,9 @@ func (m *metrics) query(ma *matcher, q *queryRequest, sum summary) {
 	m.queries.WithLabelValues(string(ma.state)).Inc()
 	if q.source == sourceText {
 		return
+	}
+	if ma.flat.on {
+		return // another match, of which another system's speed and truth are measured
 	}
 	m.matchDuration.Observe(ma.matched.Seconds())
 	if ma.state == Cold || sum.blockSize == 0 {

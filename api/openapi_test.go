@@ -137,7 +137,7 @@ func TestResponsesFitTheDocument(t *testing.T) {
 			}
 		}
 	}
-	r := fleetOfThree(t)
+	r, _ := flatRig(t, true)
 	r.fleet.set("pod-3.default", Health{State: Degraded, Reason: "gap"})
 	r.fleet.add(Instance{ID: "9", NumericID: true, Model: testModel}, Health{State: Live, BlockSize: 32})
 	r.storeIn(indexer.TableKey{Model: testModel, BlockSize: 32}, indexer.Scope{}, "9", 0, indexer.Disk, small()[:64])
@@ -156,6 +156,13 @@ func TestResponsesFitTheDocument(t *testing.T) {
 		`{` + model + `,"prompt":"x"}`,
 		`{` + model + `,"prompt":[1,2,3]}`,
 		`{"model":"cold","token_ids":[]}`,
+	}
+	for _, q := range []string{
+		`{` + model + `,` + tokens + `,"match_mode":"flat"}`,
+		`{` + model + `,` + tokens + `,"match_mode":"flat","cache_salt":"x","candidates":["nobody"]}`,
+		`{` + model + `,"messages":[],"match_mode":"flat"}`,
+	} {
+		check(r, "POST", "/v1/query", "/v1/query", q, 200)
 	}
 	wrong := []struct {
 		body   string

@@ -50,6 +50,11 @@ type Options struct {
 	// Collectors are collected too.
 	Collectors []prometheus.Collector
 
+	// Flat answers queries with "match_mode": "flat"; nil: none can be. With
+	// FlatFallback it also answers where no stream of the model is live.
+	Flat         Flat
+	FlatFallback bool
+
 	// Snapshot answers GET /v1/snapshot, for other replicas; nil: not found.
 	Snapshot http.Handler
 }

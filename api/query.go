@@ -89,9 +89,13 @@ func (s *Server) answer(ctx context.Context, w *work, begin, decoded time.Time) 
 		return err
 	}
 	tokenize := s.tokenize(ctx, &w.q)
+	if err := w.q.checkMode(); err != nil {
+		return err
+	}
 	if err := w.m.run(&w.q); err != nil {
 		return err
 	}
+	s.flatten(ctx, w)
 	sum := w.m.summarize(&w.q)
 	var explain jsontext.Value
 	if w.q.explain && w.q.source != sourceText {

@@ -41,7 +41,7 @@ func fleetOfThree(t testing.TB, change ...func(*Options)) *rig {
 // TestGoldenAnswers keeps the shape of whole answers. The file doubles as a
 // collection of examples.
 func TestGoldenAnswers(t *testing.T) {
-	r := fleetOfThree(t)
+	r, _ := flatRig(t, false)
 	p := small()
 	seqs := r.index.Table(indexer.TableKey{Model: testModel, BlockSize: 16}).Sequence(p, 0, nil)
 	var seqList, localList []string
@@ -68,6 +68,8 @@ func TestGoldenAnswers(t *testing.T) {
 		`{`+model+`,"token_ids_b64":"`+tokensB64(p)+`","candidates":["default/pod-1","10.0.0.3:8000","10.0.0.3"]}`, 200)
 	f("hashes of prefixes", "/v1/query", `{`+model+`,"seq_hashes":[`+strings.Join(seqList, ",")+`]}`, 200)
 	f("the gpu alone, the first four blocks", "/v1/query", `{`+model+`,"token_ids":`+tokensJSON(p)+`,"tiers":["gpu"],"max_blocks":4}`, 200)
+	f("flat, for a followed pod, one that is not, and one without a block", "/v1/query",
+		`{`+model+`,"token_ids":`+tokensJSON(p)+`,"match_mode":"flat","candidates":["10.0.0.1","pod-9.default","pod-3.default"]}`, 200)
 	f("a chat", "/v1/query", `{`+model+`,"messages":[{"role":"user","content":"hello"}],"temperature":0.7,"candidates":["10.0.0.1"]}`, 200)
 	f("an unknown model", "/v1/query", `{"model":"gpt-x","token_ids":[1,2,3],"candidates":["10.0.0.1"]}`, 200)
 	f("explained", "/v1/explain", `{`+model+`,"token_ids":`+tokensJSON(p[:48])+`,"candidates":["10.0.0.2","10.0.0.3"]}`, 200)

@@ -35,12 +35,15 @@ type Server struct {
 	hashes     blockHashes
 	witness    witness
 	snapshot   http.Handler
-	log        *slog.Logger
-	version    string
-	limits     Limits
-	ready      func() (bool, []string)
-	auth       auth
-	started    time.Time
+	// flat is nil where there is no second source.
+	flat         Flat
+	flatFallback bool
+	log          *slog.Logger
+	version      string
+	limits       Limits
+	ready        func() (bool, []string)
+	auth         auth
+	started      time.Time
 
 	registry *prometheus.Registry
 	metrics  *metrics
@@ -66,6 +69,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		index: o.Index, fleet: o.Fleet, tokenizers: o.Tokenizers, log: o.Logger, version: o.Version,
 		limits: o.Limits.withDefaults(), ready: o.Ready, registry: o.Registry, snapshot: o.Snapshot,
+		flat: o.Flat, flatFallback: o.FlatFallback,
 		started: time.Now(), hashes: blockHashes{index: o.Index},
 		spec:     openAPI(o.Version),
 		panics:   throttle{every: time.Second, burst: 1},

@@ -22,11 +22,13 @@ type config struct {
 	Log       logConfig        `koanf:"log" yaml:"log"`             // what is said on stderr
 	Models    []modelConfig    `koanf:"models" yaml:"models"`       // optional: what requests may call them, block sizes
 	Instances []instanceConfig `koanf:"instances" yaml:"instances"` // model servers to follow from the start
+	Discovery discoveryConfig  `koanf:"discovery" yaml:"discovery"` // where more of them are found
 	Index     indexConfig      `koanf:"index" yaml:"index"`
 	Events    eventsConfig     `koanf:"events" yaml:"events"`
 	NATS      natsConfig       `koanf:"nats" yaml:"nats"` // instances that come over NATS; none without a url
 	Tokenizer tokenizerConfig  `koanf:"tokenizer" yaml:"tokenizer"`
 	Snapshot  snapshotConfig   `koanf:"snapshot" yaml:"snapshot"` // what a restart goes on from; none without dir, redis or peers
+	Kthena    kthenaConfig     `koanf:"kthena" yaml:"kthena"`     // approximate matches by what its sidecars write; none without redis
 	API       apiConfig        `koanf:"api" yaml:"api"`
 }
 
@@ -147,6 +149,7 @@ func defaultConfig() config {
 		Snapshot:  snapshotConfig{Cluster: "default", Interval: time.Minute},
 		NATS:      natsConfig{Stream: natssource.DefaultStream},
 		Tokenizer: tokenizerConfig{CacheBytes: 64 << 20, AskEngines: true, SampleEvery: 1000, ProveEvery: 10 * time.Minute},
+		Kthena:    kthenaConfig{MaxBlocks: 4096, Timeout: 100 * time.Millisecond},
 		API:       apiConfig{MaxBody: 8 << 20, MaxQueries: 256, DrainTime: time.Second},
 	}
 }
@@ -192,6 +195,12 @@ func (c *config) validate() error {
 	positive("events.grace", int64(c.Events.Grace))
 	if err := c.Snapshot.validate(); err != nil {
 		bad("snapshot.%w", err)
+	}
+	if err := c.validateDNS(); err != nil {
+		bad("%w", err)
+	}
+	if err := c.Kthena.validate(); err != nil {
+		bad("kthena.%w", err)
 	}
 	if c.Events.WarmupTimeout < 0 {
 		bad("events.warmup_timeout: %v is negative", c.Events.WarmupTimeout)

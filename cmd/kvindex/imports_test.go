@@ -39,6 +39,9 @@ var importRule = map[string][]string{
 	"indexer/snapshot/redisstore": {"indexer/snapshot"},
 	"indexer/snapshot/redistest":  {},
 	"scripts/bench-index":         {"indexer"},
+	"scripts/bench-recovery": {
+		"events", "events/enginesim", "indexer", "indexer/snapshot", "indexer/snapshot/filestore", "indexer/snapshot/redisstore",
+	},
 
 	"events":            {"indexer"},
 	"events/zmqsource":  {"events", "indexer"},
@@ -47,6 +50,9 @@ var importRule = map[string][]string{
 	"events/natssource/relay": {"events", "events/natssource"},
 
 	"events/discovery": {"events", "indexer"},
+
+	"events/discovery/dnstest": {},
+
 	"events/enginesim": {"events", "indexer"},
 
 	"tokenizer":        {},

@@ -95,11 +95,13 @@ type service struct {
 	nats       natsReader
 	fleet      *events.Fleet
 	static     *discovery.Static
+	dns        *discovery.DNS
 	engines    *engines
 	tokenizers *tokenizer.Registry
 	prover     prover
 	reloader   reloader
 	snapshots  *snapshots
+	kthena     *kthenaBlocks
 	api        *api.Server
 	http       *http.Server
 	lis        net.Listener
@@ -156,6 +158,7 @@ func newService(ctx context.Context, c config, log *slog.Logger) (s *service, er
 	}
 	adapter := newFleetAdapter(s.fleet, &s.config)
 	s.static = &discovery.Static{Fleet: s.fleet, Client: adapter.client, Logger: log}
+	s.dns = &discovery.DNS{Fleet: s.fleet, Client: adapter.client, Logger: log}
 	if s.engines, err = newEngines(s.fleet, log); err != nil {
 		return nil, err
 	}
@@ -164,11 +167,15 @@ func newService(ctx context.Context, c config, log *slog.Logger) (s *service, er
 	}
 	s.prover = prover{engines: s.engines, registry: s.tokenizers, every: c.Tokenizer.ProveEvery}
 	s.reloader = reloader{registry: s.tokenizers}
+	if s.kthena, err = newKthena(&s.config); err != nil {
+		return nil, err
+	}
 	if s.api, err = api.New(api.Options{
+		Flat: s.kthena.source(), FlatFallback: c.Kthena.Fallback,
 		Index: s.index, Fleet: adapter, Tokenizers: s.tokenizers, Logger: log, Version: version,
 		Limits:    api.Limits{BodyBytes: c.API.MaxBody, ConcurrentQueries: c.API.MaxQueries},
 		TokenFile: c.API.TokenFile, AdminTokenFile: c.API.AdminTokenFile,
-		Ready: s.ready, Collectors: append(s.nats.collectors(), s.snapshots.collectors()...),
+		Ready: s.ready, Collectors: slices.Concat(s.nats.collectors(), s.snapshots.collectors(), dnsCollectors(s.dns, &s.config)),
 		Snapshot: peer.NewHandler(peer.HandlerOptions{Content: s.snapshots, Logger: log}),
 	}); err != nil {
 		return nil, err
@@ -207,6 +214,7 @@ func (s *service) start(ctx context.Context) (<-chan error, error) {
 	if err := s.static.Start(ctx, specs); err != nil {
 		return nil, err
 	}
+	s.dns.Start(ctx, s.config.names())
 	s.nats.start(ctx, s.fleet)
 	s.snapshots.start(ctx)
 	s.prover.start(ctx)
@@ -220,9 +228,10 @@ func (s *service) start(ctx context.Context) (<-chan error, error) {
 // with, or enough time has passed.
 func (s *service) ready() (bool, []string) {
 	awaited := append(s.static.Waiting(), loadingTokenizers(s.tokenizers)...)
+	awaited = append(awaited, s.dns.Waiting()...)
 	awaited = append(awaited, s.nats.waiting()...)
 	for _, in := range s.fleet.Instances() {
-		if spec := in.Spec(); spec.Source == "static" || spec.Source == events.TransportNATS {
+		if spec := in.Spec(); awaitedAtStart(spec.Source) {
 			if h := in.Health(); h.State == events.Connecting || h.State == events.Replaying {
 				awaited = append(awaited, spec.ID+": "+h.State.String())
 			}
@@ -254,12 +263,14 @@ func (s *service) close() {
 	if s.stop != nil {
 		s.stop()
 		s.static.Wait()
+		s.dns.Wait()
 		s.nats.wait()
 		s.prover.wait()
 		s.reloader.wait()
 		step("snapshot", s.snapshots.wait) // before the streams end: they are what it holds
 	}
 	s.snapshots.close()
+	s.kthena.close()
 	step("streams", s.fleet.Close)
 	step("sockets", func() {
 		if err := s.source.Close(); err != nil {

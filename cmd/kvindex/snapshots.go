@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,6 +45,7 @@ type snapshots struct {
 	redis    redis.UniversalClient // nil: none
 	sources  []snapshot.Source
 	schedule *snapshot.Schedule // nil: nothing is written
+	size     atomic.Int64       // of the index in the last snapshot
 	wg       sync.WaitGroup
 }
 
@@ -112,10 +114,13 @@ func (s *snapshots) Changes() uint64 { return s.fleet.Changes() }
 func (s *snapshots) WriteBody(w io.Writer) error {
 	var head, body []byte
 	var err error
+	room := s.size.Load()
+	buf := make([]byte, 0, room+room/8) // growing it would take most of the time that streams stand still
 	s.fleet.Freeze(func(states []events.InstanceState) {
 		head, err = json.Marshal(states)
-		body = s.index.AppendSnapshot(nil)
+		body = s.index.AppendSnapshot(buf)
 	})
+	s.size.Store(int64(len(body)))
 	if err != nil {
 		return fmt.Errorf("cannot encode the instances: %w", err)
 	}
@@ -151,6 +156,7 @@ func (s *snapshots) restore(ctx context.Context) {
 		return func() {
 			read.Use()
 			s.fleet.Restore(states, read.Holders)
+			s.size.Store(int64(len(b)))
 			if read.Refused > 0 {
 				s.log.Warn("the index is too small for the snapshot", "blocks_left_out", read.Refused)
 			}

@@ -137,6 +137,15 @@ func Dialable(bind, host string) (string, error) {
 }
 
 func servedModel(ctx context.Context, c *http.Client, base string) (string, error) {
+	models, err := baseModels(ctx, c, base)
+	if err != nil {
+		return "", err
+	}
+	return models[0], nil
+}
+
+// baseModels are the names that the engine has for its model, at least one.
+func baseModels(ctx context.Context, c *http.Client, base string) ([]string, error) {
 	var list struct {
 		Data []struct {
 			ID     string  `json:"id"`
@@ -144,14 +153,18 @@ func servedModel(ctx context.Context, c *http.Client, base string) (string, erro
 		} `json:"data"`
 	}
 	if err := get(ctx, c, base+"/v1/models", &list); err != nil {
-		return "", err
+		return nil, err
 	}
+	var models []string
 	for _, m := range list.Data {
 		if m.ID != "" && m.Parent == nil {
-			return m.ID, nil
+			models = append(models, m.ID)
 		}
 	}
-	return "", errors.New("/v1/models lists no base model")
+	if len(models) == 0 {
+		return nil, errors.New("/v1/models lists no base model")
+	}
+	return models, nil
 }
 
 func get(ctx context.Context, c *http.Client, u string, into any) error {

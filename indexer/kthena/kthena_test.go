@@ -164,7 +164,8 @@ func TestMatch(t *testing.T) {
 		want(t, what+": round trips", c.trips, trips)
 	}
 	pod := func(blocks int, age time.Duration, medium map[string]int) Pod {
-		return Pod{Blocks: blocks, Oldest: now.Add(-age), Medium: medium}
+		gpu := medium[""] + medium["GPU"]
+		return Pod{Blocks: blocks, Near: [Tiers]int{gpu, gpu + medium["CPU"], blocks}, Oldest: now.Add(-age), Medium: medium}
 	}
 	a := pod(300, 0, map[string]int{"": 300})
 	c := pod(5, 0, map[string]int{"": 5})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -52,8 +53,25 @@ func NewReader(o Options) (*Reader, error) {
 // Pod is what one pod holds of a prompt, as far as flat hashes tell.
 type Pod struct {
 	Blocks int            // leading blocks
+	Near   [Tiers]int     // of them, those up to the first that is only farther away: GPU, CPU, anywhere
 	Oldest time.Time      // report among theirs
 	Medium map[string]int // blocks by the engine's name of the tier; "": not told
+}
+
+// Tiers is how many kinds of memory are told apart: 0 is the GPU's, 1 the CPU's,
+// 2 anything else.
+const Tiers = 3
+
+// tierOf is the tier of a medium, as engines call it. What is not told is on the
+// GPU: only for that were the first sidecars written.
+func tierOf(medium string) int {
+	switch m := strings.ToUpper(medium); {
+	case m == "" || strings.HasPrefix(m, "GPU"):
+		return 0
+	case strings.HasPrefix(m, "CPU"):
+		return 1
+	}
+	return 2
 }
 
 // Match is the answer to one prompt.
@@ -118,6 +136,11 @@ func (r *Reader) extend(pods map[string]Pod, n int, reports map[string]string) (
 		}
 		if n == 0 || reported.Before(p.Oldest) {
 			p.Oldest = reported
+		}
+		for t := tierOf(medium); t < Tiers; t++ {
+			if p.Near[t] == n {
+				p.Near[t]++
+			}
 		}
 		p.Blocks++
 		p.Medium[medium]++

@@ -48,6 +48,7 @@ type Connection struct {
 
 	DialTimeout time.Duration // 0: 3 s
 	Timeout     time.Duration // of each read and write; 0: 5 s
+	PoolSize    int           // connections; 0: 4
 }
 
 // Validate reports the first setting that cannot be used.
@@ -150,7 +151,7 @@ func Connect(c Connection) (redis.UniversalClient, error) {
 		// One more try covers a connection that broke; what takes longer is for the
 		// next snapshot.
 		MaxRetries: 1, DialerRetries: 1,
-		PoolSize: 4, PipelinePoolSize: -1,
+		PoolSize: orDefault(c.PoolSize, 4), PipelinePoolSize: -1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if c.Mode == Sentinel {
@@ -176,7 +177,7 @@ func Connect(c Connection) (redis.UniversalClient, error) {
 	return redis.NewUniversalClient(o), nil
 }
 
-func orDefault(d, otherwise time.Duration) time.Duration {
+func orDefault[T time.Duration | int](d, otherwise T) T {
 	if d == 0 {
 		return otherwise
 	}
