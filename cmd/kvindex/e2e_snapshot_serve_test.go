@@ -89,10 +89,10 @@ func TestE2ERestart(t *testing.T) {
 				s := serve(t, config)
 				o := enginesim.EngineOptions{
 					Pool: enginesim.PoolOptions{Blocks: 500, BlockSize: 16, Vocabulary: 32_000}, Ranks: 1,
-					Stream: enginesim.StreamOptions{BufferSteps: 30}, // a replay does not reach far back
+					Stream: enginesim.StreamOptions{BufferSteps: 300}, // a replay does not reach far back
 				}
 				stays, begins := s.followed(t, "stays", o), s.followed(t, "begins", o)
-				for range 12 {
+				for range 80 {
 					work(t, r, stays, begins)
 				}
 				for id, e := range map[string]*enginesim.Engine{"stays": stays, "begins": begins} {
