@@ -288,8 +288,12 @@ func (s *Session) applyBatch(msg message) {
 		return
 	}
 	s.count.Batches[resultApplied]++
+	bad := s.apply.badEvents
 	if s.apply.batch(batch) {
 		s.m.cleared()
+	}
+	if s.apply.badEvents > bad {
+		s.m.doubt(msg.seq)
 	}
 	if lag := float64(time.Now().UnixNano())/1e9 - batch.Timestamp; !s.m.syncing && lag >= 0 && lag < 1e9 {
 		s.lag = time.Duration(lag * float64(time.Second))
@@ -299,7 +303,7 @@ func (s *Session) applyBatch(msg message) {
 func (s *Session) poisoned(why string, msg message) {
 	s.count.Batches[resultPoison]++
 	s.count.Lost++
-	s.m.poisoned()
+	s.m.poisoned(msg.seq)
 	// The first bytes show the shape (array, map, JSON ...) and no token.
 	s.sayOnce(slog.LevelWarn, "a batch cannot be decoded: it counts as lost",
 		"seq", msg.seq, "bytes", len(msg.payload), "starts_with", fmt.Sprintf("%x", msg.payload[:min(8, len(msg.payload))]), "error", why)
