@@ -168,6 +168,9 @@ func (m *machine) onConnected() {
 	m.liveTop = 0
 	reconnect := m.met
 	m.met = true
+	if m.log {
+		m.restored = false // the process that the snapshot tells of goes on, whether or not the log still names it
+	}
 	if m.canReplay {
 		m.fresh = false
 		m.stalls = 0

@@ -112,7 +112,8 @@ func (s *Session) Replay() (id, seq uint64, ok bool) {
 	return s.replayID, s.replayAt, s.replayID != 0
 }
 
-// Connected says that the transport reached the engine.
+// Connected says that the transport reached the engine; where the stream comes out
+// of a log, that the relay is there, and that its process is that of Position.
 func (s *Session) Connected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
