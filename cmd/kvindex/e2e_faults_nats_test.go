@@ -152,7 +152,7 @@ func natsDown(f *faultRun) {
 func slowConsumer(f *faultRun) {
 	n := &natsServer{t: f, opts: &natsd.Options{
 		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: f.TempDir(), NoLog: true, NoSigs: true,
-		MaxPending: 256 << 10, WriteDeadline: time.Second,
+		MaxPending: 1 << 20, MaxPayload: 256 << 10, WriteDeadline: time.Second,
 	}}
 	n.start()
 	f.Cleanup(n.stop)
