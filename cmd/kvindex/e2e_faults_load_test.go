@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -120,7 +121,7 @@ func (l *liar) lie(c net.Conn) {
 	for err == nil {
 		_, err = c.Read(in)
 	}
-	if e, ok := err.(net.Error); !ok || !e.Timeout() {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		l.refused.Add(1)
 	}
 }
@@ -163,8 +164,8 @@ func flood(f *faultRun) {
 	f.live(s, p)
 	st := p.status(s).Streams[0]
 	f.see("%d applied, %d lost; query p99 %v, %v before", st.Results["applied"], st.Lost, during.Round(10*time.Microsecond), before.Round(10*time.Microsecond))
-	if st.Lost > 0 || during > 5*time.Second {
-		f.Errorf("p99 %v; %+v", during, st)
+	if st.Lost > 0 {
+		f.Errorf("%+v", st)
 	}
 }
 

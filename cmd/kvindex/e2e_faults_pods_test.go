@@ -3,7 +3,9 @@ package main_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvindex/kvindex/events/enginesim"
@@ -42,7 +44,8 @@ func addressReused(f *faultRun) {
 	f.live(s, young)
 	young.noGhost(s, prompt, fresh)
 	old.counts(s, "followed by the new process", func(st podStatus) bool { return st.Streams[0].Incarnations == 2 })
-	f.see("a 2nd incarnation of pod-0")
+	held, _ := old.matched(s, fresh)
+	f.see("a 2nd incarnation of pod-0, which is believed to hold %d blocks of pod-1's until it is unregistered", held)
 	if n, state := old.matched(s, prompt); n > 0 {
 		f.row.Wrong += n
 		f.Errorf("%d blocks of the pod that is gone are answered; the answer is %s", n, state)
@@ -108,10 +111,22 @@ func zombie(f *faultRun) {
 // that it is not ready, are neither dropped nor called incomplete.
 func notReady(f *faultRun) {
 	s := f.serve("events: {silence_hint: 1s, grace: 1s, suspect_ttl: 2s}")
-	p := f.pod("pod-0", podOptions(f)).follow(s)
+	var asked atomic.Int64
+	unready := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	f.Cleanup(unready.Close)
+	p, web := f.pod("pod-0", podOptions(f)), f.pod("pod-1", podOptions(f))
+	p.follow(s)
+	s.call(http.MethodPost, "/register", map[string]any{
+		"instance_id": web.id, "model": web.model, "url": unready.URL, "endpoint": web.Endpoint(0), "replay_endpoint": web.ReplayEndpoint(0),
+	}, nil)
+	web.awaitSubscribers()
 	prompt := p.work(10)
-	f.live(s, p)
-	f.inject("an engine hangs for 4 s, its connections open")
+	web.work(10)
+	f.live(s, p, web)
+	f.inject("an engine hangs for 4 s, its connections open; the HTTP server of another answers 503")
 	f.check(p.Rank(0).Stream().Silence(true))
 	want, _ := p.matched(s, prompt)
 	states := map[string]int{}
@@ -123,11 +138,11 @@ func notReady(f *faultRun) {
 		}
 		return ""
 	})
-	f.see("its blocks answered, answers %v", states)
+	f.see("its blocks answered, answers %v; the other is %s after %d times 503", states, web.is(s, "live", ""), asked.Load())
 	p.work(5)
 	f.started = time.Now()
 	f.check(p.Rank(0).Stream().Silence(false))
-	f.live(s, p)
+	f.live(s, p, web)
 }
 
 // addressChanges: what is behind an address has another block size, then another

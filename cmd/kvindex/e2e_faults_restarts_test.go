@@ -38,7 +38,7 @@ func (f *faultRun) awaitSnapshot(s *server, change func()) {
 // killed is fault 10: kvindex is killed under load, again and again.
 func killed(f *faultRun) {
 	const rounds = 50
-	g := newSiege(f, 3)
+	g := newSiege(f, 3, nil)
 	f.inject("kill -9 at %d random moments under load, engines restarting meanwhile", rounds)
 	for range rounds {
 		g.load(time.Duration(100+f.rand.IntN(900)) * time.Millisecond)

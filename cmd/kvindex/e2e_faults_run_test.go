@@ -77,10 +77,11 @@ func (f *faultRun) end() faultRow {
 	switch {
 	case f.Failed() || f.row.Wrong > 0:
 		f.row.Result = "MISS"
-		h := faultHistory{
-			Seed: f.seed, Replay: fmt.Sprintf("make faults FAULT=%d SEED=%d", f.n, f.seed),
-			Row: f.row, Schedule: f.steps, Servers: f.states,
+		again := fmt.Sprintf("make faults FAULT=%d SEED=%d", f.n, f.seed)
+		if f.n == 0 {
+			again = fmt.Sprintf("make soak SEED=%d", f.seed)
 		}
+		h := faultHistory{Seed: f.seed, Replay: again, Row: f.row, Schedule: f.steps, Servers: f.states}
 		f.row.History = h.keep()
 		if !f.Failed() {
 			f.Errorf("%d blocks are wrong", f.row.Wrong)

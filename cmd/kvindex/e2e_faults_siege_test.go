@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kvindex/kvindex/events/enginesim"
+	"github.com/kvindex/kvindex/indexer/snapshot/redistest"
 )
 
 // siege is load on some engines while they, what lies between, and kvindex itself
@@ -18,7 +19,8 @@ import (
 type siege struct {
 	f      *faultRun
 	config string
-	dir    string // of snapshots
+	dir    string            // of snapshots
+	redis  *redistest.Server // nil: none
 	s      *server
 	pods   []*besieged
 
@@ -26,6 +28,7 @@ type siege struct {
 	restored int             // times that it went on from a snapshot
 	exact    []time.Duration // from each start until all streams were live
 	answers  map[string]int  // by state
+	faults   map[string]int
 }
 
 // besieged is a pod of a siege.
@@ -40,10 +43,14 @@ type besieged struct {
 	blamed bool       // something was done to it that no replay repairs
 }
 
-func newSiege(f *faultRun, n int) *siege {
-	g := &siege{f: f, answers: map[string]int{}}
+// newSiege starts kvindex, with snapshots in a directory and in redis if it is not
+// nil, and n engines.
+func newSiege(f *faultRun, n int, redis *redistest.Server) *siege {
+	g := &siege{f: f, redis: redis, answers: map[string]int{}, faults: map[string]int{}}
 	g.config, g.dir = f.snapshotsIn()
-	g.config += "\nlog: {level: info}"
+	if redis != nil {
+		g.config = fmt.Sprintf("snapshot: {interval: 1s, dir: %s, redis: \"redis://%s\"}\n", g.dir, redis.Addr)
+	}
 	g.s = f.serve(g.config)
 	for i := range n {
 		o := podOptions(f)
@@ -84,12 +91,18 @@ func (b *besieged) request() error {
 func (b *besieged) restart(o enginesim.RestartOptions) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.bury()
+	o.Wait = faultWait
+	return b.Restart(o)
+}
+
+// bury notes that nothing of what the pod had is there any more. The caller has
+// b.mu.
+func (b *besieged) bury() {
 	if b.dead = append(b.dead, b.alive...); len(b.dead) > 200 {
 		b.dead = b.dead[len(b.dead)-200:]
 	}
 	b.alive = nil
-	o.Wait = faultWait
-	return b.Restart(o)
 }
 
 // work lets all engines work until ctx ends; wait waits for that.
