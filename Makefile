@@ -1,7 +1,8 @@
 # The entry points of kvindex's development. `make` lists them.
 #
 # Variables: ONCE=1 (demo: end after one round), FUZZTIME=10s (per fuzz target), SCALE=1 (bench: millions of blocks),
-# BENCH=regexp (microbench: which benchmarks).
+# BENCH=regexp (microbench: which benchmarks), FAULT=3,7 SEED=n FORMAT=json (faults: which, as in which run, printed
+# how), SECONDS=60 (soak).
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -12,6 +13,8 @@ export GOTOOLCHAIN := auto
 FUZZTIME ?= 10s
 SCALE    ?= 1
 BENCH    ?= .
+FAULT    ?= all
+SECONDS  ?= 60
 
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
@@ -92,6 +95,17 @@ race: ## tests of what goroutines share, with the race detector
 .PHONY: e2e
 e2e: ## tests of the whole binary with engines, routers, Redis and NATS on this machine
 	go test -count=1 -timeout 15m -run E2E ./cmd/kvindex
+
+# In the package's directory, go test prints what the test prints as it comes.
+.PHONY: faults
+faults: ## all faults that must be survived, about 5 minutes; FAULT=3,7 SEED=n does some again, FORMAT=json
+	cd cmd/kvindex && KVINDEX_FAULTS=$(FAULT) KVINDEX_SEED=$(SEED) KVINDEX_FAULTS_FORMAT=$(FORMAT) \
+		go test -count=1 -timeout 30m -run '^TestE2EFaults$$'
+
+.PHONY: soak
+soak: ## random faults, and kvindex killed at random moments, for SECONDS=60; SEED=n
+	cd cmd/kvindex && KVINDEX_SOAK=$(SECONDS) KVINDEX_SEED=$(SEED) \
+		go test -count=1 -timeout $$(($(SECONDS) + 600))s -run '^TestE2ESoak$$'
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME=10s

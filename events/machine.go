@@ -107,6 +107,7 @@ type machine struct {
 	historyFrom uint64 // the first batch of the incarnation that we have, if not 0
 	lost        uint64 // batches of the incarnation given up after that
 	poison      uint64 // of these, batches that came and could not be decoded
+	trusted     uint64 // nothing is missing from here on: what is before may have lost a removal
 
 	// the current replay
 	from         uint64
@@ -167,6 +168,9 @@ func (m *machine) onConnected() {
 	m.liveTop = 0
 	reconnect := m.met
 	m.met = true
+	if m.log {
+		m.restored = false // the process that the snapshot tells of goes on, whether or not the log still names it
+	}
 	if m.canReplay {
 		m.fresh = false
 		m.stalls = 0
@@ -190,6 +194,9 @@ func (m *machine) onDisconnected() {
 		return // what waits is of the process that it names, and the log does not bring it again
 	}
 	m.sameConn = false
+	if !m.started {
+		m.next, m.historyFrom = 0, 0 // see expire: where to begin was said of a process that may be gone
+	}
 	// What waits can be replayed if its process lives on, and must not be
 	// applied if it does not.
 	m.dropPending(whyStale)
@@ -301,7 +308,7 @@ func (m *machine) newIncarnation(why string) {
 		m.stopReplay()
 	}
 	m.out = append(m.out, action{kind: actRetire, why: why})
-	m.started, m.restored, m.next, m.stalls, m.liveTop = false, false, 0, 0, 0
+	m.started, m.restored, m.next, m.trusted, m.stalls, m.liveTop = false, false, 0, 0, 0, 0
 	m.cleared()
 	m.recent.slots = nil
 }
@@ -337,6 +344,7 @@ func (m *machine) giveUp(seq uint64) {
 		m.historyFrom = seq
 	} else {
 		m.out = append(m.out, action{kind: actLost, n: n})
+		m.trusted = max(m.trusted, seq)
 	}
 	m.next = seq
 }
@@ -380,9 +388,13 @@ func (m *machine) cleared() { m.historyFrom, m.lost, m.poison = 0, 0, 0 }
 // and not what is missing after.
 func (m *machine) lose(n uint64) { m.lost += n }
 
-// poisoned tells the machine that the batch it had applied could not be
-// decoded: to the stream that is a gap of one.
-func (m *machine) poisoned() {
+// poisoned tells the machine that the batch with seq, which it had applied, could
+// not be decoded: to the stream that is a gap of one.
+func (m *machine) poisoned(seq uint64) {
 	m.lost++
 	m.poison++
+	m.doubt(seq)
 }
+
+// doubt tells the machine that not all of the batch with seq could be applied.
+func (m *machine) doubt(seq uint64) { m.trusted = max(m.trusted, seq+1) }

@@ -280,3 +280,16 @@ func TestResumeProvesOrStartsAnew(t *testing.T) {
 	f("another process", 7, 6, []string{whyMasked, "0", "1", "2", "3", "4", "5"})
 	f("another process that is not as far", 104, 2, []string{whyVanished, "0", "1"})
 }
+
+// TestLogIsEmptyAfterRestore: the log has been purged and the engine is silent,
+// so that only the relay can say that the process of the snapshot goes on.
+func TestLogIsEmptyAfterRestore(t *testing.T) {
+	m := machine{canReplay: true, logState: logState{log: true}}
+	m.resume(9, 1)
+	m.restored, m.boot = true, bootOf(1)
+	m.decide(input{kind: inConnected})
+	m.decide(input{kind: inReplayEnd, complete: true})
+	if state, cause, _ := m.state(); state != Live {
+		t.Errorf("the stream is %v (%s)", state, cause)
+	}
+}

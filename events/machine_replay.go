@@ -14,7 +14,7 @@ func (m *machine) startReplay() {
 	m.live = m.live && len(m.pending) > 0
 	m.verify = m.started && m.next > 0 && !m.log
 	m.from = 0
-	if m.log && m.started {
+	if m.log || !m.started {
 		m.from = m.next
 	}
 	if m.verify {

@@ -112,7 +112,8 @@ func (s *Session) Replay() (id, seq uint64, ok bool) {
 	return s.replayID, s.replayAt, s.replayID != 0
 }
 
-// Connected says that the transport reached the engine.
+// Connected says that the transport reached the engine; where the stream comes out
+// of a log, that the relay is there, and that its process is that of Position.
 func (s *Session) Connected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,8 +289,12 @@ func (s *Session) applyBatch(msg message) {
 		return
 	}
 	s.count.Batches[resultApplied]++
+	bad := s.apply.badEvents
 	if s.apply.batch(batch) {
 		s.m.cleared()
+	}
+	if s.apply.badEvents > bad {
+		s.m.doubt(msg.seq)
 	}
 	if lag := float64(time.Now().UnixNano())/1e9 - batch.Timestamp; !s.m.syncing && lag >= 0 && lag < 1e9 {
 		s.lag = time.Duration(lag * float64(time.Second))
@@ -299,7 +304,7 @@ func (s *Session) applyBatch(msg message) {
 func (s *Session) poisoned(why string, msg message) {
 	s.count.Batches[resultPoison]++
 	s.count.Lost++
-	s.m.poisoned()
+	s.m.poisoned(msg.seq)
 	// The first bytes show the shape (array, map, JSON ...) and no token.
 	s.sayOnce(slog.LevelWarn, "a batch cannot be decoded: it counts as lost",
 		"seq", msg.seq, "bytes", len(msg.payload), "starts_with", fmt.Sprintf("%x", msg.payload[:min(8, len(msg.payload))]), "error", why)

@@ -80,6 +80,9 @@ func (s *Session) restore(r *Restore, now time.Time) {
 	s.m.resume(st.Seq, st.CRC)
 	s.m.restored, s.m.boot = true, st.Boot
 	s.m.historyFrom, s.m.lost, s.m.poison = st.HistoryFrom, st.Lost, st.Poison
+	if st.Lost > 0 || st.BadEvents > 0 {
+		s.m.doubt(st.Seq) // where between it was is not known
+	}
 	a.blockSize, a.bigram, a.refused, a.unchained = st.BlockSize, st.Bigram, st.Refused, st.Unchained
 	a.badEvents, a.missing = st.BadEvents, st.Missing
 	a.hidden = namespaces{plain: st.Plain, misses: st.Misses}

@@ -22,14 +22,18 @@ func (m *machine) suspect() bool {
 	return m.started && (m.lost > 0 || m.restored || m.fresh || !m.connected)
 }
 
-// expire drops what is suspect and goes on from here.
+// expire drops what is suspect and goes on from here. Of what the engine can
+// replay, only what follows the last loss is taken: before it is what has just
+// been dropped.
 func (m *machine) expire() {
 	next, goesOn := m.next, m.started && m.connected && !m.canReplay && !m.fresh
+	trusted := m.trusted
 	m.newIncarnation(whyExpired)
 	switch {
 	case goesOn: // the batches from here on are known, those before are history
 		m.started, m.next, m.historyFrom = true, next, next
 	case m.canReplay && m.connected:
+		m.next, m.historyFrom = trusted, trusted
 		m.startReplay()
 	}
 }

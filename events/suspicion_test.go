@@ -48,7 +48,7 @@ func TestSuspectIsDroppedInTheEnd(t *testing.T) {
 		b.wantMatched(2, 0)
 		if replay {
 			id, from, ok := b.s.Replay()
-			if !ok || from != 0 {
+			if !ok || from != 2 { // what is before the loss has just been dropped
 				t.Fatalf("replay from %d, %v", from, ok)
 			}
 			b.s.Replayed(id, [][]byte{nil, nil, {0, 0, 0, 0, 0, 0, 0, 2}, late})
@@ -68,6 +68,47 @@ func TestSuspectIsDroppedInTheEnd(t *testing.T) {
 		if st := b.s.Status(); st.Suspect != 0 || st.Counters.Restarts[whyExpired] != 1 {
 			t.Errorf("%d suspect, %v", st.Suspect, st.Counters.Restarts)
 		}
+	}
+}
+
+// TestStaleBlocksStayDropped: what was dropped because a removal may have been
+// lost does not come back with the replay of what the engine stored before.
+func TestStaleBlocksStayDropped(t *testing.T) {
+	poison := []byte{0xc1}
+	for _, what := range []string{"gap", "poison"} {
+		b := newBench(t, func(o *SessionOptions) { o.SuspectTTL = time.Minute })
+		now := time.Now()
+		b.s.Connected()
+		first, late := b.batch(stored(1, 0, 2)), b.batch(stored(2, 0, 2))
+		b.settle(first)
+		if what == "poison" {
+			b.live(1, poison)
+		}
+		b.live(2, late)
+		giveUp := func() {
+			for range 20 {
+				if id, from, ok := b.s.Replay(); ok {
+					for seq, p := range map[uint64][]byte{0: first, 2: late} {
+						if seq >= from {
+							b.s.Replayed(id, [][]byte{nil, nil, {0, 0, 0, 0, 0, 0, 0, byte(seq)}, p})
+						}
+					}
+					b.s.ReplayTimeout(id)
+				}
+			}
+		}
+		giveUp()
+		b.want(Degraded, what)
+		b.wantMatched(1, 2)
+		b.s.Tick(now)
+		b.s.Tick(now.Add(2 * time.Minute))
+		giveUp()
+		b.want(Degraded, CauseHistory)
+		b.wantMatched(1, 0)
+		b.wantMatched(2, 2)
+		b.s.Tick(now.Add(time.Hour))
+		b.s.Tick(now.Add(2 * time.Hour))
+		b.wantMatched(2, 2)
 	}
 }
 

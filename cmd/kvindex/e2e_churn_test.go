@@ -949,6 +949,12 @@ type holdings map[streamKey]map[enginesim.BlockKey]int
 func (c *churn) dump() holdings {
 	var text []byte
 	c.ask(http.MethodGet, "/v1/dump", nil, &text, http.StatusOK)
+	return readDump(c.t, text)
+}
+
+// readDump reads what GET /v1/dump answers.
+func readDump(t testing.TB, text []byte) holdings {
+	t.Helper()
 	h := holdings{}
 	for line := range bytes.Lines(text) {
 		var b struct {
@@ -961,7 +967,7 @@ func (c *churn) dump() holdings {
 			} `json:"holders"`
 		}
 		if err := json.Unmarshal(line, &b); err != nil {
-			c.t.Fatalf("%v: %s", err, line)
+			t.Fatalf("%v: %s", err, line)
 		}
 		for _, o := range b.Holders {
 			key := streamKey{o.Instance, o.Rank}

@@ -54,9 +54,9 @@ func (n *natsServer) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", n.
 
 // relayProcess starts the binary as the relay of an engine and waits until it
 // is ready.
-func relayProcess(t testing.TB, n *natsServer, id string, e *enginesim.Engine) *server {
+func relayProcess(t testing.TB, url, id string, e *enginesim.Engine, args ...string) *server {
 	t.Helper()
-	s := relayCommand(t, n, id, e)
+	s := relayCommand(t, url, id, e, args...)
 	s.eventually(func() string {
 		resp, err := http.Get(s.url + "/readyz")
 		if err != nil {
@@ -71,11 +71,13 @@ func relayProcess(t testing.TB, n *natsServer, id string, e *enginesim.Engine) *
 	return s
 }
 
-func relayCommand(t testing.TB, n *natsServer, id string, e *enginesim.Engine) *server {
+func relayCommand(t testing.TB, url, id string, e *enginesim.Engine, args ...string) *server {
 	t.Helper()
 	addr := freeAddr(t)
-	s := &server{t: t, url: "http://" + addr, log: &lockedBuffer{}, cmd: command(t, []string{"KVINDEX_RELAY_NATS_URL=" + n.url()},
-		"relay", "--instance", id, "--model", "sim", "--endpoint", e.Endpoint(0), "--replay-endpoint", e.ReplayEndpoint(0), "--listen", addr)}
+	args = append([]string{
+		"relay", "--instance", id, "--model", "sim", "--endpoint", e.Endpoint(0), "--replay-endpoint", e.ReplayEndpoint(0), "--listen", addr,
+	}, args...)
+	s := &server{t: t, url: "http://" + addr, log: &lockedBuffer{}, cmd: command(t, []string{"KVINDEX_RELAY_NATS_URL=" + url}, args...)}
 	s.cmd.Stderr = s.log
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -141,8 +143,8 @@ func TestE2ENATS(t *testing.T) {
 		requests(t, e, 20)
 	}
 	id := func(i int) string { return fmt.Sprintf("pod-%d", i) }
-	first := relayProcess(t, n, id(0), list[0])
-	relayProcess(t, n, id(1), list[1])
+	first := relayProcess(t, n.url(), id(0), list[0])
+	relayProcess(t, n.url(), id(1), list[1])
 	config := fmt.Sprintf("nats: {url: %q, models: [sim]}\n", n.url())
 	replicas := []*server{serve(t, config)}
 	agree := func(what string) {
@@ -192,7 +194,7 @@ func TestE2ENATS(t *testing.T) {
 	_ = first.cmd.Process.Signal(syscall.SIGKILL)
 	_ = first.cmd.Wait()
 	requests(t, list[0], 5)
-	relayProcess(t, n, id(0), list[0])
+	relayProcess(t, n.url(), id(0), list[0])
 	agree("a relay killed")
 	requests(t, list[0], 5)
 	agree("requests after it")

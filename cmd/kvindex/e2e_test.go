@@ -108,8 +108,8 @@ func freeAddr(t testing.TB) string {
 }
 
 // serve starts the binary and waits until it answers. config is YAML; "" is
-// none.
-func serve(t testing.TB, config string) *server {
+// none. env are more variables.
+func serve(t testing.TB, config string, env ...string) *server {
 	t.Helper()
 	addr := freeAddr(t)
 	args := []string{"serve", "--listen", addr, "--log-format", "json"}
@@ -120,7 +120,7 @@ func serve(t testing.TB, config string) *server {
 		}
 		args = append(args, "--config", file)
 	}
-	s := &server{t: t, cmd: command(t, []string{"KVINDEX_API_DRAIN_TIME=0s"}, args...), url: "http://" + addr, log: &lockedBuffer{}}
+	s := &server{t: t, cmd: command(t, append([]string{"KVINDEX_API_DRAIN_TIME=0s"}, env...), args...), url: "http://" + addr, log: &lockedBuffer{}}
 	s.cmd.Stderr = s.log
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)

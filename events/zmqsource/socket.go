@@ -112,7 +112,7 @@ func firstError(errs ...error) error {
 }
 
 // monitored are the events of a connection that matter.
-const monitored = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED |
+const monitored = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED |
 	zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
 // newMonitor makes the socket that reports of the connection of another:
@@ -138,6 +138,12 @@ func (s *socket) connect(endpoint string) error {
 		return fmt.Errorf("cannot connect to %q: %w", endpoint, err)
 	}
 	return nil
+}
+
+// redial connects again where libzmq may have given up.
+func (s *socket) redial(endpoint string) error {
+	_ = s.z.Disconnect(endpoint) // fails if it has given up
+	return s.connect(endpoint)
 }
 
 func (s *socket) rearm() { s.w.rearm() }

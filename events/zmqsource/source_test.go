@@ -402,3 +402,30 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 	}
 	s.Close()
 }
+
+// TestFrameIsTooLarge: libzmq does not connect again after a frame beyond
+// MaxFrame; we do.
+func TestFrameIsTooLarge(t *testing.T) {
+	r := newRig(t, Options{MaxFrame: 50_000})
+	e := r.start(enginesim.EngineOptions{})
+	r.follow("a", e)
+	work(t, e, 5)
+	r.awaitTruth("a", e)
+	if _, err := e.Rank(0).Stream().Poison(enginesim.BadPayload, make([]byte, 60_000)); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually(func() string {
+		if st := r.status("a"); st.Counters.Connects < 2 {
+			return fmt.Sprintf("%v (%s) after %d connections", st.State, st.Reason, st.Counters.Connects)
+		}
+		return ""
+	})
+	work(t, e, 5)
+	r.awaitState("a", events.Degraded, events.CauseGap)
+	if err := e.Rank(0).Clear(); err != nil {
+		t.Fatal(err)
+	}
+	work(t, e, 5)
+	r.awaitTruth("a", e)
+	r.awaitState("a", events.Live, "")
+}

@@ -12,6 +12,11 @@ import (
 // then the engine has certainly seen the subscription.
 const settleAfter = time.Second
 
+// redialAfter is how long after the end of a connection libzmq must have said
+// that it tries again. It gives up for good, without a word, where the other side
+// broke the protocol, with a frame beyond MaxFrame for one.
+const redialAfter = time.Second
+
 // burst is how many live messages are taken before replays and cancellation
 // get a look.
 const burst = 256
@@ -30,6 +35,7 @@ type stream struct {
 	started    time.Time
 	connected  time.Time // zero while disconnected
 	settleAt   time.Time // zero if nothing is to be settled
+	redialAt   time.Time // zero unless libzmq may have given up
 	hintAt     time.Time // when to look whether the operator needs a hint
 	pauseUntil time.Time // no replay before
 	failures   int       // replays in a row that were not answered
@@ -141,7 +147,7 @@ func (st *stream) handle(news []zmq.Event) {
 	for _, e := range news {
 		switch e {
 		case zmq.EVENT_HANDSHAKE_SUCCEEDED:
-			st.connected = time.Now()
+			st.connected, st.redialAt = time.Now(), time.Time{}
 			st.hintAt = st.connected.Add(st.source.opts.SilenceHint)
 			st.failures = 0
 			if st.spec.ReplayEndpoint != "" {
@@ -149,20 +155,31 @@ func (st *stream) handle(news []zmq.Event) {
 			}
 			st.session.Note("")
 			st.session.Connected()
+		case zmq.EVENT_CONNECT_RETRIED:
+			st.redialAt = time.Time{}
 		case zmq.EVENT_DISCONNECTED:
+			st.redialAt = time.Now().Add(redialAfter)
 			if !st.connected.IsZero() {
 				st.connected, st.settleAt = time.Time{}, time.Time{}
 				st.hintAt = time.Now().Add(connectHint)
 				st.session.Disconnected()
 			}
 		case zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+			st.redialAt = time.Now().Add(redialAfter)
 			st.session.Note(handshakeHint(st.spec.Endpoint))
 		}
 	}
 }
 
-// drive moves the replay on and settles a new connection.
+// drive moves the replay on, settles a new connection, and makes one that
+// libzmq does not make.
 func (st *stream) drive() {
+	if !st.redialAt.IsZero() && time.Now().After(st.redialAt) {
+		st.redialAt = time.Now().Add(redialAfter)
+		if err := st.sub.redial(st.spec.Endpoint); err != nil {
+			st.session.Note(err.Error())
+		}
+	}
 	if !st.settleAt.IsZero() && time.Now().After(st.settleAt) {
 		st.settleAt = time.Time{}
 		st.session.Settle()
@@ -185,7 +202,7 @@ func (st *stream) rearm() {
 func (st *stream) nextDue() time.Duration {
 	now := time.Now()
 	due := now.Add(time.Hour)
-	for _, t := range []time.Time{st.settleAt, st.hintAt, st.replayDue()} {
+	for _, t := range []time.Time{st.settleAt, st.redialAt, st.hintAt, st.replayDue()} {
 		if !t.IsZero() && t.Before(due) {
 			due = t
 		}
