@@ -114,19 +114,17 @@ func (c *content) close() {
 	c.index.Close()
 }
 
-// table is where the blocks are.
+// tableOf returns where the blocks are.
 func tableOf(x *indexer.Index) *indexer.Table {
 	return x.Table(indexer.TableKey{Model: model, BlockSize: blockSize})
 }
 
-// Meta, Changes and WriteBody are what kvindex's own do.
-
-// Meta implements snapshot.Content.
+// Meta describes a snapshot.
 func (c *content) Meta() snapshot.Meta {
 	return snapshot.Meta{Cluster: "bench", Kind: "bench", Version: 1}
 }
 
-// WriteBody implements snapshot.Content.
+// WriteBody writes what kvindex's snapshots hold.
 func (c *content) WriteBody(w io.Writer) error {
 	head, body, _, err := c.freeze()
 	if err != nil {
