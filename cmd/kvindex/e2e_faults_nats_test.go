@@ -175,7 +175,7 @@ func slowConsumer(f *faultRun) {
 	f.check(s.cmd.Process.Signal(syscall.SIGCONT))
 	f.live(s, over, direct)
 	a, b := over.status(s).Streams[0], direct.status(s).Streams[0]
-	f.see("%d slow consumers cut off; %d and %d replays, none lost", n.srv.NumSlowConsumers(), a.Replays, b.Replays)
+	f.see("%d times cut off by NATS, else it waits; %d and %d replays, none lost", n.srv.NumSlowConsumers(), a.Replays, b.Replays)
 	if a.Lost+b.Lost > 0 {
 		f.Errorf("%+v, %+v", a, b)
 	}

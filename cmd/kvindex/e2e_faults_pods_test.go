@@ -44,6 +44,8 @@ func addressReused(f *faultRun) {
 	f.live(s, young)
 	young.noGhost(s, prompt, fresh)
 	old.counts(s, "followed by the new process", func(st podStatus) bool { return st.Streams[0].Incarnations == 2 })
+	// Two instances are registered at one address: which of them is meant only
+	// their registry knows.
 	held, _ := old.matched(s, fresh)
 	f.see("a 2nd incarnation of pod-0, which is believed to hold %d blocks of pod-1's until it is unregistered", held)
 	if n, state := old.matched(s, prompt); n > 0 {
@@ -127,6 +129,9 @@ func notReady(f *faultRun) {
 	web.work(10)
 	f.live(s, p, web)
 	f.inject("an engine hangs for 4 s, its connections open; the HTTP server of another answers 503")
+	if a := s.query(map[string]any{"model": "m", "prompt": "which only an engine can tokenize"}); a.State != "unknown" || asked.Load() == 0 {
+		f.Errorf("the instance was asked %d times, the answer is %+v", asked.Load(), a)
+	}
 	f.check(p.Rank(0).Stream().Silence(true))
 	want, _ := p.matched(s, prompt)
 	states := map[string]int{}

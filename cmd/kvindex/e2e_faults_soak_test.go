@@ -39,13 +39,14 @@ func TestE2ESoak(t *testing.T) {
 		}
 	})
 	g := newSiege(f, 6, redistest.Start(f))
+	g.unseen = true
 	for round := 1; time.Since(f.begin) < time.Duration(seconds)*time.Second; round++ {
 		g.storm()
 		g.calm()
 		fmt.Printf("%5.0f s: round %d: all exact %v after the last start; %d kills, %d starts from snapshots, faults %v, answers %v\n",
 			time.Since(f.begin).Seconds(), round, g.exact[len(g.exact)-1].Round(time.Millisecond), g.kills, g.restored, g.faults, g.answers)
 	}
-	fmt.Printf("exact after %s\n", percentiles(g.exact))
+	fmt.Printf("exact after %s; %d answers for a process whose end had not been heard of\n", percentiles(g.exact), g.ghosts)
 }
 
 // siegeFault is something that goes wrong in a siege with a pod.
