@@ -163,7 +163,7 @@ func (s *snapshots) restore(ctx context.Context) {
 			read = nil
 		}, nil
 	}
-	chain := snapshot.Chain{Sources: s.sources, Attempt: 20 * time.Second}
+	chain := snapshot.Chain{Sources: s.sources, Attempt: max(s.config.Events.WarmupTimeout*2/3, 5*time.Second)}
 	done, err := chain.Restore(ctx, snapshot.Expect{
 		Cluster: s.config.Snapshot.Cluster, Kind: snapshotKind, MinVersion: snapshotVersion, MaxVersion: snapshotVersion, Params: s.params(),
 	}, decode)
