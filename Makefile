@@ -98,7 +98,7 @@ e2e: ## tests of the whole binary with engines, routers, Redis and NATS on this 
 
 # In the package's directory, go test prints what the test prints as it comes.
 .PHONY: faults
-faults: ## all faults that must be survived, about 5 minutes; FAULT=3,7 SEED=n does some again, FORMAT=json
+faults: ## all faults that must be survived, about 3 minutes; FAULT=3,7 SEED=n does some again, FORMAT=json
 	cd cmd/kvindex && KVINDEX_FAULTS=$(FAULT) KVINDEX_SEED=$(SEED) KVINDEX_FAULTS_FORMAT=$(FORMAT) \
 		go test -count=1 -timeout 30m -run '^TestE2EFaults$$'
 

@@ -162,9 +162,12 @@ func (t *faultTable) end(seed uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	slices.SortFunc(t.rows, func(a, b faultRow) int { return a.Fault - b.Fault })
-	missed := 0
+	missed, skipped := 0, 0
 	for _, r := range t.rows {
-		if r.Result == "MISS" {
+		switch r.Result {
+		case "skipped":
+			skipped++
+		case "MISS":
 			missed++
 			fmt.Fprintf(os.Stderr, "MISS: make faults FAULT=%d SEED=%d; its history: %s\n", r.Fault, seed, r.History)
 		}
@@ -179,7 +182,7 @@ func (t *faultTable) end(seed uint64) {
 		fmt.Fprintf(w, "%d\t%s\t%s\t%.2f s\t%d\t%s\n", r.Fault, r.Name, r.Seen, r.RecoveredIn, r.Wrong, r.Result)
 	}
 	_ = w.Flush() // it has nowhere to go
-	fmt.Printf("%d faults, %d missed; seed %d\n", len(t.rows), missed, seed)
+	fmt.Printf("%d faults, %d missed, %d SKIPPED, NOT TESTED; seed %d\n", len(t.rows), missed, skipped, seed)
 }
 
 // faultHistory is what is kept of a fault that was missed.
