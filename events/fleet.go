@@ -104,9 +104,42 @@ func (e *ConflictError) Error() string {
 // again, whole or rank by rank: new ranks are added to it, known ones must
 // agree, else the error is a *ConflictError and nothing changes. created
 // reports whether anything is new.
+//
+// A registration (Source "register") of an address that another registered
+// instance has takes it from that one: an address is reused when its pod is
+// gone, and one process is one instance.
 func (f *Fleet) Add(spec InstanceSpec) (created bool, err error) {
+	created, displaced, err := f.add(spec)
+	for _, d := range displaced {
+		f.opts.Logger.Warn("the address belongs to another instance now: the one before is no longer followed",
+			"instance", d.instance, "dp_rank", d.rank, "now", spec.ID)
+		f.Remove(d.instance, &d.rank)
+	}
+	return created, err
+}
+
+// displacedBy returns the streams of other registered instances at spec's
+// addresses.
+func (v *view) displacedBy(spec *InstanceSpec) (list []streamName) {
+	if spec.Source != "register" {
+		return nil
+	}
+	for _, in := range v.list {
+		if in.spec.ID == spec.ID || in.spec.Source != "register" {
+			continue
+		}
+		for _, st := range in.spec.Streams {
+			if slices.ContainsFunc(spec.Streams, func(own StreamSpec) bool { return own.Endpoint == st.Endpoint }) {
+				list = append(list, streamName{in.spec.ID, st.Rank})
+			}
+		}
+	}
+	return list
+}
+
+func (f *Fleet) add(spec InstanceSpec) (created bool, displaced []streamName, err error) {
 	if err := spec.Validate(); err != nil {
-		return false, err
+		return false, nil, err
 	}
 	if spec.Tenant == indexer.DefaultTenant {
 		spec.Tenant = ""
@@ -114,26 +147,26 @@ func (f *Fleet) Add(spec InstanceSpec) (created bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		return false, ErrClosed
+		return false, nil, ErrClosed
 	}
 	v := f.view.Load()
 	i, known := v.find(spec.ID)
 	if !known {
 		f.store(slices.Insert(slices.Clone(v.list), i, f.follow(&Instance{spec: spec}, spec.Streams)))
-		return true, nil
+		return true, v.displacedBy(&spec), nil
 	}
 	old := v.list[i]
 	merged, added, err := merge(old.spec, spec)
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
 	if len(added) == 0 && slices.Equal(merged.Aliases, old.spec.Aliases) {
-		return false, nil
+		return false, nil, nil
 	}
 	list := slices.Clone(v.list)
 	list[i] = f.follow(&Instance{spec: merged, sessions: old.sessions}, added)
 	f.store(list)
-	return true, nil
+	return true, v.displacedBy(&spec), nil
 }
 
 // merge adds what spec says to old, or names the first contradiction.

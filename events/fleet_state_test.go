@@ -122,3 +122,33 @@ func TestFleetRestore(t *testing.T) {
 	f.tick(time.Now().Add(2 * time.Minute))
 	expect() // pod-0 was never proved either
 }
+
+// TestAnAddressIsOneInstances: who registers at an address takes it from the
+// instance that had registered there; what is configured stays.
+func TestAnAddressIsOneInstances(t *testing.T) {
+	f, _ := newTestFleet(t)
+	spec := func(id, source string, endpoints ...string) InstanceSpec {
+		s := InstanceSpec{ID: id, Model: "m", Source: source}
+		for rank, e := range endpoints {
+			s.Streams = append(s.Streams, StreamSpec{Rank: rank, Endpoint: e})
+		}
+		return s
+	}
+	for _, s := range []InstanceSpec{
+		spec("fixed", "static", "tcp://a:1"), spec("old", "register", "tcp://a:1", "tcp://b:1"), spec("other", "register", "tcp://c:1"),
+		spec("new", "register", "tcp://b:1"),
+	} {
+		if created, err := f.Add(s); !created || err != nil {
+			t.Fatalf("%s: %v, %v", s.ID, created, err)
+		}
+	}
+	var got []string
+	for _, in := range f.Instances() {
+		for _, st := range in.Spec().Streams {
+			got = append(got, in.Spec().ID+" "+st.Endpoint)
+		}
+	}
+	if want := []string{"fixed tcp://a:1", "new tcp://b:1", "old tcp://a:1", "other tcp://c:1"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
