@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -175,6 +176,10 @@ func newBlockJSON(key indexer.TableKey, b indexer.BlockInfo) blockJSON {
 	for _, h := range b.Holders {
 		j.Holders = append(j.Holders, newHolderJSON(h))
 	}
+	// The same in every replica, in whatever order each met the instances.
+	slices.SortFunc(j.Holders, func(a, b holderJSON) int {
+		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.DPRank, b.DPRank), cmp.Compare(a.Tier, b.Tier))
+	})
 	return j
 }
 
