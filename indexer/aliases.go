@@ -38,8 +38,7 @@ func (h *Holder) own(e EngineHash) (a alias, ok, ambiguous bool) {
 	if id := h.recent[uint64(e)%recentNames]; h.table.isOnly(id, e) && h.table.sets.tiers(h.table.arena.set(id), h.slot) != 0 {
 		return h.aliasOf(nameRef(id)), true, false
 	}
-	ref, more := h.table.held(e, h.slot)
-	if ref != 0 {
+	if ref, more := h.heldAnywhere(e); ref != 0 {
 		return h.aliasOf(ref), true, more
 	}
 	if l := h.late.get(e); l != nil {
@@ -66,11 +65,11 @@ func (h *Holder) bury(e EngineHash, p place) {
 func (h *Holder) buryUnseen(e EngineHash) { h.putLate(lateName{name: e, unseen: true}) }
 
 func (h *Holder) putLate(n lateName) {
-	held := h.parked.Load()
-	for t := range h.held {
-		held += h.held[t].Load()
+	held := int(h.parked.Load()) + h.blocks()
+	for _, s := range h.suspects {
+		held += s.blocks()
 	}
-	h.late.put(n, held, h.table.mem)
+	h.late.put(n, int64(held), h.table.mem)
 }
 
 // take takes one copy in tier t of the block that e names, or, where e is
@@ -78,42 +77,55 @@ func (h *Holder) putLate(n lateName) {
 // them went. near, if it is some, may be the ref of e. take returns the ref it
 // took from; 0 if there was no copy.
 func (h *Holder) take(e EngineHash, t Tier, near nameRef) nameRef {
-	tb := h.table
-	ref, more := near, false
-	if ref == 0 || tb.nameOf(ref) != e || tb.names.isAmbiguous(e) {
-		if ref, more = tb.held(e, h.slot); ref == 0 {
-			if h.partial && h.late.get(e) == nil {
-				h.buryUnseen(e)
-			}
-			return 0
-		}
+	ref, named := h.takeFrom(h.seat, e, t, near)
+	for i := len(h.suspects) - 1; ref == 0 && i >= 0; i-- {
+		var too bool
+		ref, too = h.takeFrom(h.suspects[i].seat, e, t, 0)
+		named = named || too
 	}
-	if more {
-		return h.takeAll(e, t)
-	}
-	switch tiers := tb.sets.tiers(tb.holdersOf(ref), h.slot); {
-	case tiers>>t&1 == 0:
-		if tiers == 0 {
-			return h.take(e, t, 0) // near was another stream's
-		}
-		return 0
-	case tiers == 1<<t && h.extraOf(ref, t) == 0:
-		p := h.aliasOf(ref).place
-		h.lose(ref, t, 1)
-		h.bury(e, p)
-	default:
-		h.lose(ref, t, 1)
+	if !named && h.partial && h.late.get(e) == nil {
+		h.buryUnseen(e)
 	}
 	return ref
 }
 
+// takeFrom is take for one seat. named says whether e names anything there.
+func (h *Holder) takeFrom(s *seat, e EngineHash, t Tier, near nameRef) (from nameRef, named bool) {
+	tb := h.table
+	ref, more := near, false
+	if ref == 0 || tb.nameOf(ref) != e || tb.names.isAmbiguous(e) {
+		if ref, more = tb.held(e, s.slot); ref == 0 {
+			return 0, false
+		}
+	}
+	if more {
+		return s.takeAll(e, t), true
+	}
+	switch tiers := tb.sets.tiers(tb.holdersOf(ref), s.slot); {
+	case tiers>>t&1 == 0:
+		if tiers == 0 {
+			return h.takeFrom(s, e, t, 0) // near was another's
+		}
+		return 0, true
+	case tiers == 1<<t && s.extraOf(ref, t) == 0:
+		p := h.aliasOf(ref).place
+		s.lose(ref, t, 1)
+		if len(h.suspects) == 0 || !h.holds(e) {
+			h.bury(e, p)
+		}
+	default:
+		s.lose(ref, t, 1)
+	}
+	return ref, true
+}
+
 // takeAll takes all copies in tier t of all blocks that e names, and returns one
 // of the refs it took from.
-func (h *Holder) takeAll(e EngineHash, t Tier) nameRef {
+func (s *seat) takeAll(e EngineHash, t Tier) nameRef {
 	var taken nameRef
-	for _, ref := range h.table.heldRefs(e, h.slot) {
-		if c := h.copies(ref, t); c > 0 {
-			h.lose(ref, t, c)
+	for _, ref := range s.of.table.heldRefs(e, s.slot) {
+		if c := s.copies(ref, t); c > 0 {
+			s.lose(ref, t, c)
 			taken = ref
 		}
 	}

@@ -13,18 +13,29 @@ import (
 //
 //	snapshot = version fingerprint n{model alias...} n{lora n{model}} n{table}
 //	table    = model block_size bigram n{scope} n{stream} n{set} n{entry} n{parked} n{late}
-//	stream   = instance rank partial
+//	stream   = instance rank flags n{since}
 //	set      = n{stream tiers}
 //	entry    = flags seq [pos scope [parent before]] [set] (name | n{name before set}) [n{name stream tier copies}]
 //
-// Streams and sets are numbered in their order, from 0; scopes from 1, for 0 is the
+// Streams and sets are numbered in their order, from 0; what was set apart as
+// suspect (Holder.Doubt) has a number of its own, after that of its stream, for
+// each time since when it is. Times are Unix milliseconds. Scopes from 1, for 0 is the
 // default scope. The numbers of sets, entries and what follows them are of 4
 // bytes, because they are known only afterwards. Entries are in
 // the order of the arena, so that most are the child of the one before, which
 // saves their place, and have its set, which saves that.
 
 // SnapshotVersion is the version of what AppendSnapshot writes.
-const SnapshotVersion = 1
+const SnapshotVersion = 2
+
+// oldestVersion is the oldest that ReadSnapshot reads: 1 knew no suspects.
+const oldestVersion = 1
+
+// Flags of a stream.
+const (
+	streamPartial = 1 << iota
+	streamUnsure
+)
 
 // Flags of an entry.
 const (
@@ -52,9 +63,10 @@ func (e *enc) fill(at, n int) { binary.LittleEndian.PutUint32(e.b[at:], uint32(n
 
 // dec reads the parts of a snapshot. After an error all are zero.
 type dec struct {
-	b   []byte
-	at  int
-	err error
+	b       []byte
+	at      int
+	err     error
+	version uint64 // of the snapshot
 }
 
 func (d *dec) fail(format string, args ...any) {

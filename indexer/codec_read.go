@@ -1,6 +1,9 @@
 package indexer
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Restored is a holder that was read: what a stream held when the snapshot was
 // taken.
@@ -13,8 +16,8 @@ type Restored struct {
 // Snapshot is what was read of a snapshot: not yet part of the index that it was
 // read for. Either Use or Discard is called, once.
 type Snapshot struct {
-	// Holders are what streams held when it was taken. After Use they answer
-	// matches like any others, until they are retired.
+	// Holders are what streams held when it was taken, with what was suspect of it.
+	// After Use they answer matches like any others, until they are retired.
 	Holders []Restored
 	// Refused is how many blocks the bounds of Options did not admit.
 	Refused int
@@ -29,11 +32,12 @@ type adapter struct{ model, name string }
 
 // ReadSnapshot reads what AppendSnapshot of an index with the same seed wrote,
 // for an index that has no tables yet. An error, which wraps ErrSnapshot, says
-// what is wrong. It takes about 360 ns a block.
+// what is wrong. The version before this one is read, too. It takes about 360 ns
+// a block.
 func (x *Index) ReadSnapshot(b []byte) (*Snapshot, error) {
 	d := &dec{b: b}
-	if v := d.num(); d.err == nil && v != SnapshotVersion {
-		return nil, fmt.Errorf("%w: it has version %d, this kvindex reads %d", ErrSnapshot, v, SnapshotVersion)
+	if d.version = d.num(); d.err == nil && (d.version < oldestVersion || d.version > SnapshotVersion) {
+		return nil, fmt.Errorf("%w: it has version %d, this kvindex reads %d to %d", ErrSnapshot, d.version, oldestVersion, SnapshotVersion)
 	}
 	if seed := d.hash(); d.err == nil && seed != x.hasher.fingerprint() {
 		return nil, fmt.Errorf("%w: its hashes have another seed (index.seed)", ErrSnapshot)
@@ -112,7 +116,35 @@ type reader struct {
 	scopes  []scopeID
 	holders []*Holder
 	sets    []readSet
+	apart   []readSuspects
 	refused int
+}
+
+// readSuspects is what is suspect of a holder. While it is read it is a holder by
+// itself.
+type readSuspects struct {
+	of, holder *Holder
+	since      time.Time
+}
+
+// openSuspects makes room for what is suspect of h.
+func (r *reader) openSuspects(h *Holder) {
+	since := time.UnixMilli(int64(r.upTo(1<<62, "a time")))
+	if now := time.Now(); since.After(now) {
+		since = now // by another clock, or by ours before it was set back
+	}
+	s := r.t.Open(h.id)
+	r.holders = append(r.holders, s)
+	r.apart = append(r.apart, readSuspects{h, s, since})
+}
+
+// joinSuspects gives holders what is suspect of them.
+func (r *reader) joinSuspects() {
+	for _, a := range r.apart {
+		a.holder.seat.of = a.of
+		a.of.suspects = append(a.of.suspects, suspect{a.holder.seat, a.since})
+	}
+	r.t.publishRoster()
 }
 
 // member is one stream in a set.
@@ -143,12 +175,23 @@ func (x *Index) decodeTable(d *dec) (t *Table, found []Restored, refused int) {
 	for range d.count(3, "streams") {
 		id := StreamID{Instance: d.str("an instance"), Rank: d.upTo(1<<31, "a rank")}
 		h := t.Open(id)
-		h.partial = d.bool("partial")
+		flags := d.byte()
+		if flags > streamPartial|streamUnsure {
+			d.fail("flags %#x of a stream", flags)
+		}
+		h.partial, h.unsure = flags&streamPartial != 0, flags&streamUnsure != 0
 		r.holders = append(r.holders, h)
 		found = append(found, Restored{key, id, h})
+		if d.version == 1 {
+			continue
+		}
+		for range d.count(1, "times of suspicion") {
+			r.openSuspects(h)
+		}
 	}
 	r.readSets()
 	r.readEntries()
+	r.joinSuspects()
 	r.readParked()
 	r.readLate()
 	for _, s := range r.sets {
@@ -329,9 +372,23 @@ func (r *reader) set() *readSet {
 	return nil
 }
 
+// holder reads which holder something is of, beside blocks. After an error it is
+// nil.
+func (r *reader) holder() *Holder {
+	i := r.upTo(uint64(len(r.holders)), "a stream")
+	if r.err != nil {
+		return nil
+	}
+	if h := r.holders[i]; h.of == h {
+		return h
+	}
+	r.fail("stream %d is what is suspect of another", i)
+	return nil
+}
+
 func (r *reader) readParked() {
 	for range r.counted(r.fixed(), 36, "parked blocks") {
-		h := r.upTo(uint64(len(r.holders)), "a stream")
+		h := r.holder()
 		run := Run{
 			Engine: []EngineHash{EngineHash(r.hash())}, Parent: EngineHash(r.hash()), HasParent: true,
 			Local: []LocalHash{LocalHash(r.hash())}, Scope: ScopeKey(r.hash()),
@@ -346,7 +403,7 @@ func (r *reader) readParked() {
 		for t, n := range copies {
 			run.Tier = Tier(t)
 			for range n {
-				r.refused += r.holders[h].Store(run).Refused
+				r.refused += h.Store(run).Refused
 			}
 		}
 	}
@@ -354,7 +411,7 @@ func (r *reader) readParked() {
 
 func (r *reader) readLate() {
 	for range r.counted(r.fixed(), 28, "late names") {
-		h := r.upTo(uint64(len(r.holders)), "a stream")
+		h := r.holder()
 		l := lateName{
 			name: EngineHash(r.hash()), seq: SeqHash(r.hash()), before: EngineHash(r.hash()),
 			pos: uint32(r.upTo(1<<32, "a position")), scope: r.scope(), unseen: r.bool("unseen"),
@@ -362,10 +419,6 @@ func (r *reader) readLate() {
 		if r.err != nil {
 			return
 		}
-		var held int64
-		for t := range r.holders[h].held {
-			held += r.holders[h].held[t].Load()
-		}
-		r.holders[h].late.put(l, held, r.t.mem)
+		h.late.put(l, int64(h.blocks()), r.t.mem)
 	}
 }

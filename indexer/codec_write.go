@@ -42,7 +42,7 @@ func (x *Index) AppendSnapshot(dst []byte) []byte {
 type writer struct {
 	*enc
 	t       *Table
-	streams []int    // by slot: number of the stream, -1: none that lives
+	streams []int    // by slot: number of what is there, -1: nothing that lives
 	sets    []uint32 // number of the set by its id, +1; 0: not yet
 	alive   []uint64 // slots that count
 }
@@ -74,19 +74,29 @@ func (w *writer) writeStreams() []*Holder {
 	var holders []*Holder
 	w.streams = make([]int, len(w.t.slots))
 	w.alive = make([]uint64, (len(w.t.slots)+63)/64)
-	for slot, h := range w.t.slots {
+	for slot, s := range w.t.slots {
 		w.streams[slot] = -1
-		if h != nil && !h.retired.Load() {
-			w.streams[slot] = len(holders)
-			w.alive[slot>>6] |= 1 << (slot & 63)
-			holders = append(holders, h)
+		if s != nil && s == s.of.seat && !s.ended.Load() {
+			holders = append(holders, s.of)
 		}
 	}
 	w.int(len(holders))
+	n := 0
+	number := func(s *seat) {
+		w.streams[s.slot] = n
+		w.alive[s.slot>>6] |= 1 << (s.slot & 63)
+		n++
+	}
 	for _, h := range holders {
+		number(h.seat)
 		w.str(h.id.Instance)
 		w.int(h.id.Rank)
-		w.bool(h.partial)
+		w.byte(byte(boolToInt(h.partial)*streamPartial | boolToInt(h.unsure)*streamUnsure))
+		w.int(len(h.suspects))
+		for _, s := range h.suspects {
+			number(s.seat)
+			w.num(uint64(max(0, s.since.UnixMilli())))
+		}
 	}
 	return holders
 }
@@ -238,13 +248,13 @@ func (w *writer) extra(refs ...nameRef) bool {
 // writeParked writes the blocks that wait for their parents.
 func (w *writer) writeParked(holders []*Holder) {
 	at, n := w.reserve(), 0
-	for i, h := range holders {
+	for _, h := range holders {
 		for _, p := range h.lot.nodes {
 			if !p.held() {
 				continue
 			}
 			n++
-			w.int(i)
+			w.int(w.streams[h.slot])
 			w.hash(uint64(p.engine))
 			w.hash(uint64(p.parent))
 			w.hash(uint64(p.local))
@@ -261,13 +271,13 @@ func (w *writer) writeParked(holders []*Holder) {
 // last.
 func (w *writer) writeLate(holders []*Holder) {
 	at, n := w.reserve(), 0
-	for i, h := range holders {
+	for _, h := range holders {
 		for _, l := range slices.Backward(h.late.names) {
 			if !l.some {
 				continue
 			}
 			n++
-			w.int(i)
+			w.int(w.streams[h.slot])
 			w.hash(uint64(l.name))
 			w.hash(uint64(l.seq))
 			w.hash(uint64(l.before))

@@ -18,6 +18,11 @@
 // Holder, which costs next to nothing, and Open another. What arrives late for
 // the old one touches nothing.
 //
+// An engine that goes on while some of its events were lost is none of these:
+// what it held until then is suspect (Holder.Doubt), not worthless. It goes on to
+// match, told apart from what is certain, until an event shows that the engine
+// has it, or has not, or until it is dropped.
+//
 //	table := index.Table(indexer.TableKey{Model: "Qwen/Qwen3-0.6B", BlockSize: 16})
 //	h := table.Open(indexer.StreamID{Instance: "pod-0"})
 //	h.Store(indexer.Run{Tier: indexer.GPU, Engine: engineHashes, Local: localHashes})
@@ -74,7 +79,9 @@
 // block in which tier; equal sets are one, so that a match looks closer only
 // where the id changes, and one more holder costs nothing. Names (names.go) lead
 // from engine hashes to entries, for all streams at once: what a name means to
-// a stream is what the stream holds under it. Beside these, each holder keeps
+// a stream is what the stream holds under it. A holder's place in the sets is its
+// seat (seat.go); what is suspect of it has others (suspects.go), which a match
+// joins. Beside these, each holder keeps
 // what is rare in small maps: copies beyond the first (copies.go), names of
 // blocks that went lately (late.go), runs whose parent is unknown (orphans.go).
 //
@@ -86,8 +93,9 @@
 //  3. A key is written last and zeroed first; a slab's word of links changes with
 //     every entry that is freed, and a set's generation with every use of its
 //     id. A reader who finds both as they were has read what was true.
-//  4. A stream is in a block's set if and only if it is in that of one of its
-//     names, as often as it has copies.
+//  4. A seat is in a block's set if and only if it is in that of one of its
+//     names, as often as it has copies. Of the seats of one holder, one only is
+//     under a name in a tier.
 //  5. A slot is used again only when no set has it any more (sweep.go).
 //  6. What is counted (blocks, bytes, uses of sets) equals a recount.
 //

@@ -1,30 +1,32 @@
 package indexer
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // Holder is one incarnation of one stream in one table: what the engine
 // process behind the stream has reported since it began, or since its stream
 // was last found broken.
 //
-// Store, Locate, Remove, Clear, SetPartial and Lookup are called by one
-// goroutine, the stream's. Retire and Counts may be called by any. After Retire
+// Store, Locate, Remove, Clear, SetPartial, Doubt, SetUnsure, DropSuspects and
+// Lookup are called by one goroutine, the stream's. Retire and Counts may be called by any. After Retire
 // the other methods do nothing and report zero: late events of an old
 // incarnation touch nothing. Slices that are passed in are not kept.
 type Holder struct {
 	table   *Table
 	id      StreamID
-	slot    int
-	retired atomic.Bool // set once, under table.mu
-
-	held   [NumTiers]atomic.Int64 // blocks by tier
-	parked atomic.Int64           // blocks in lot
+	retired atomic.Bool  // set once, under table.mu
+	parked  atomic.Int64 // blocks in lot
 
 	// The table's mutex guards the rest.
+	*seat               // of what is certain
+	suspects  []suspect // oldest first
+	unsure    bool      // what the seat has is suspect, too
 	partial   bool
 	late      late
 	last      nameRef             // that was removed from
 	recent    [recentNames]uint32 // entries of names that were stored or removed last
-	extra     map[copyKey]int     // copies beyond the first
 	lot       lot
 	relations map[*Holder]relation
 }
@@ -84,6 +86,7 @@ type StoreResult struct {
 // HolderCounts is how much a holder holds.
 type HolderCounts struct {
 	Blocks  [NumTiers]int // by tier, each block once whatever its copies
+	Suspect int           // of these, in all tiers: see Doubt
 	Orphans int           // parked, not in Blocks
 }
 
@@ -114,11 +117,15 @@ func (h *Holder) Store(r Run) StoreResult {
 	} else if a, ok, ambiguous := h.own(r.Parent); ambiguous {
 		res.Dropped = len(r.Engine)
 	} else if ok && !a.unseen {
+		if r.Tier == GPU && len(h.suspects) > 0 {
+			h.confirm(r.Parent)
+		}
 		h.extend(r, 0, t.tipOf(r.Parent, a), &res)
 	} else if len(r.Engine) > 0 {
 		h.storeOrphan(r, &res)
 	}
 	t.settle()
+	h.endEmpty()
 	return res
 }
 
@@ -139,6 +146,7 @@ func (h *Holder) Locate(t Tier, hashes []EngineHash) (known, unknown int) {
 			unknown++
 		}
 	}
+	h.endEmpty()
 	return known, unknown
 }
 
@@ -202,6 +210,7 @@ func (h *Holder) Remove(t Tier, hashes []EngineHash) (removed, unknown int) {
 			}
 		}
 	}
+	h.endEmpty()
 	return removed, unknown
 }
 
@@ -248,7 +257,8 @@ func (h *Holder) Clear(t Tier) {
 		return
 	}
 	h.clearParked(t)
-	if h.held[t].Load() == 0 {
+	seats := h.seats()
+	if !slices.ContainsFunc(seats, func(s *seat) bool { return s.held[t].Load() > 0 }) {
 		return
 	}
 	pause := func() bool {
@@ -257,8 +267,10 @@ func (h *Holder) Clear(t Tier) {
 		return !h.retired.Load()
 	}
 	drop := func(ref nameRef) {
-		if c := h.copies(ref, t); c > 0 {
-			h.lose(ref, t, c)
+		for _, s := range seats {
+			if c := s.copies(ref, t); c > 0 {
+				s.lose(ref, t, c)
+			}
 		}
 	}
 	if tb.eachRecord(drop, pause) {
@@ -268,6 +280,7 @@ func (h *Holder) Clear(t Tier) {
 			}
 		}, pause)
 	}
+	h.endEmpty()
 }
 
 // Retire ends the incarnation: when it has returned, no match answers with it
@@ -281,14 +294,11 @@ func (h *Holder) Retire() {
 	if h.retired.Swap(true) {
 		return
 	}
-	t.publishRoster()
-	t.sets.retire(h.slot)
-	h.forgetRelations()
-	t.retired = append(t.retired, h)
-	select {
-	case t.wake <- struct{}{}:
-	default: // it is awake already
+	for _, s := range h.seats() {
+		t.endSeat(s)
 	}
+	t.publishRoster()
+	h.forgetRelations()
 }
 
 // SetPartial says whether the stream's history is incomplete, because it was
@@ -302,14 +312,22 @@ func (h *Holder) SetPartial(partial bool) {
 	h.partial = partial
 }
 
-// Counts returns how much h holds; zero once it is retired.
+// Counts returns how much h holds; zero once it is retired. It waits for writers
+// of the table.
 func (h *Holder) Counts() HolderCounts {
+	h.table.mu.Lock()
+	defer h.table.mu.Unlock()
 	var c HolderCounts
 	if h.retired.Load() {
 		return c
 	}
-	for t := range h.held {
-		c.Blocks[t] = int(h.held[t].Load())
+	for _, s := range h.seats() {
+		for t := range s.held {
+			c.Blocks[t] += int(s.held[t].Load())
+		}
+		if s != h.seat || h.unsure {
+			c.Suspect += s.blocks()
+		}
 	}
 	c.Orphans = int(h.parked.Load())
 	return c

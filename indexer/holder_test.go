@@ -21,7 +21,7 @@ func TestDuplicates(t *testing.T) {
 		for i := range removals {
 			wantGPU(t, tb, c, streamA, 4)
 			b, _ := tb.Block(c.seq[3])
-			want(t, "holders", b.Holders, []BlockHolder{{streamA, GPU, removals - i}, {streamA, CPU, 1}})
+			want(t, "holders", b.Holders, []BlockHolder{{Stream: streamA, Tier: GPU, Copies: removals - i}, {Stream: streamA, Tier: CPU, Copies: 1}})
 			removed, unknown := h.Remove(GPU, last)
 			want(t, "removed, unknown", [2]int{removed, unknown}, [2]int{1, 0})
 		}
@@ -44,7 +44,7 @@ func TestTwoNamesOfOneBlock(t *testing.T) {
 		h.Store(space(1).run(GPU, c, 0, 2))
 		want(t, "store", h.Store(space(2).run(GPU, c, 0, 2)), StoreResult{Duplicates: 2})
 		b, _ := tb.Block(c.seq[0])
-		want(t, "holders", b.Holders, []BlockHolder{{streamA, GPU, 2}})
+		want(t, "holders", b.Holders, []BlockHolder{{Stream: streamA, Tier: GPU, Copies: 2}})
 		h.Remove(GPU, space(1).engines(c.seq))
 		_, unknown := h.Remove(GPU, space(1).engines(c.seq))
 		want(t, "unknown", unknown, 2)
@@ -125,7 +125,7 @@ func TestLocate(t *testing.T) {
 	want(t, "known", known, 2)
 	want(t, "match", matched(t, tb, c)[streamA], [NumTiers]int{0, 4, 4})
 	b, _ := tb.Block(c.seq[3])
-	want(t, "block", b, BlockInfo{Seq: c.seq[3], Parent: c.seq[2], HasParent: true, Position: 3, Holders: []BlockHolder{{streamA, CPU, 1}}})
+	want(t, "block", b, BlockInfo{Seq: c.seq[3], Parent: c.seq[2], HasParent: true, Position: 3, Holders: []BlockHolder{{Stream: streamA, Tier: CPU, Copies: 1}}})
 
 	_, unknown = h.Locate(NumTiers, names)
 	want(t, "unknown in no tier", unknown, 4)
@@ -210,7 +210,7 @@ func TestRetire(t *testing.T) {
 	}
 	b, _ := tb.Block(c.seq[0])
 	slices.SortFunc(b.Holders, func(a, b BlockHolder) int { return cmp.Compare(a.Stream.Instance, b.Stream.Instance) })
-	want(t, "holders", b.Holders, []BlockHolder{{streamA, CPU, 1}, {streamB, GPU, 1}})
+	want(t, "holders", b.Holders, []BlockHolder{{Stream: streamA, Tier: CPU, Copies: 1}, {Stream: streamB, Tier: GPU, Copies: 1}})
 	shown := 0
 	tb.Walk(func(BlockInfo) bool { shown++; return true })
 	want(t, "walked", shown, 2)

@@ -13,9 +13,10 @@ type BlockInfo struct {
 
 // BlockHolder is one stream that holds a block in one tier.
 type BlockHolder struct {
-	Stream StreamID
-	Tier   Tier
-	Copies int // at least 1
+	Stream  StreamID
+	Tier    Tier
+	Copies  int  // at least 1
+	Suspect bool // see Holder.Doubt
 }
 
 // Block describes the block with the given hash; false if no live stream holds
@@ -34,15 +35,17 @@ func (t *Table) describe(id uint32, buf []BlockHolder) (BlockInfo, []BlockHolder
 		return BlockInfo{}, buf, false
 	}
 	words, set := t.sets.words(t.arena.set(id))
-	ro := t.roster.Load()
 	first := len(buf)
-	for w := range min(words, len(ro.live)) {
-		for live := (set[w] | set[words+w] | set[2*words+w]) & ro.live[w]; live != 0; live &= live - 1 {
-			bit := bits.TrailingZeros64(live)
-			h := ro.holders[w<<6+bit]
+	for w := range words {
+		for some := set[w] | set[words+w] | set[2*words+w]; some != 0; some &= some - 1 {
+			bit := bits.TrailingZeros64(some)
+			s := t.slots[w<<6+bit]
+			if s.ended.Load() {
+				continue
+			}
 			for tier := range Tier(NumTiers) {
 				if set[int(tier)*words+w]>>bit&1 != 0 {
-					buf = append(buf, BlockHolder{h.id, tier, 1 + h.extraOf(nameRef(id), tier)})
+					buf = append(buf, BlockHolder{s.of.id, tier, 1 + s.extraOf(nameRef(id), tier), s != s.of.seat || s.of.unsure})
 				}
 			}
 		}

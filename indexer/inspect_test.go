@@ -23,9 +23,9 @@ func TestBlock(t *testing.T) {
 		want(t, "shown", ok, true)
 		want(t, "block", got, info)
 	}
-	f(0, BlockInfo{Holders: []BlockHolder{{streamA, GPU, 1}, {streamB, CPU, 1}}})
-	f(1, BlockInfo{Holders: []BlockHolder{{streamA, GPU, 2}, {streamA, Disk, 1}, {streamB, CPU, 1}}})
-	f(2, BlockInfo{Holders: []BlockHolder{{streamA, GPU, 1}}})
+	f(0, BlockInfo{Holders: []BlockHolder{{Stream: streamA, Tier: GPU, Copies: 1}, {Stream: streamB, Tier: CPU, Copies: 1}}})
+	f(1, BlockInfo{Holders: []BlockHolder{{Stream: streamA, Tier: GPU, Copies: 2}, {Stream: streamA, Tier: Disk, Copies: 1}, {Stream: streamB, Tier: CPU, Copies: 1}}})
+	f(2, BlockInfo{Holders: []BlockHolder{{Stream: streamA, Tier: GPU, Copies: 1}}})
 }
 
 func TestWalk(t *testing.T) {

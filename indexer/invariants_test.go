@@ -1,6 +1,10 @@
 package indexer
 
-import "pgregory.net/rapid"
+import (
+	"slices"
+
+	"pgregory.net/rapid"
+)
 
 // checkInvariants recounts everything that tb keeps twice.
 func checkInvariants(t rapid.TB, tb *Table) {
@@ -18,8 +22,8 @@ func checkInvariants(t rapid.TB, tb *Table) {
 	blocks := map[hold]int{} // by block
 	perName := map[EngineHash]int{}
 	uses := make([]setUse, len(tb.sets.uses))
-	live := func(slot int) *Holder {
-		if slot >= len(tb.slots) || tb.slots[slot] == nil || tb.slots[slot].retired.Load() {
+	live := func(slot int) *seat {
+		if slot >= len(tb.slots) || tb.slots[slot] == nil || tb.slots[slot].ended.Load() {
 			return nil
 		}
 		return tb.slots[slot]
@@ -27,7 +31,7 @@ func checkInvariants(t rapid.TB, tb *Table) {
 	count := func(into map[hold]int, ref nameRef, set uint32) {
 		words, _ := tb.sets.words(set)
 		for slot := range 64 * words {
-			h := live(slot)
+			s := live(slot)
 			for tier := range Tier(NumTiers) {
 				if !tb.sets.has(set, slot, tier) {
 					continue
@@ -35,8 +39,8 @@ func checkInvariants(t rapid.TB, tb *Table) {
 				if slot >= len(tb.slots) || tb.slots[slot] == nil {
 					t.Errorf("%x is held by slot %d, which is nobody's", ref, slot)
 				}
-				if h != nil {
-					into[hold{ref, slot, tier}] = 1 + h.extra[copyKey{ref, tier}]
+				if s != nil {
+					into[hold{ref, slot, tier}] = 1 + s.extra[copyKey{ref, tier}]
 				}
 			}
 		}
@@ -97,17 +101,36 @@ func checkInvariants(t rapid.TB, tb *Table) {
 
 	// What the holders say.
 	waits := map[EngineHash]map[*Holder]bool{}
-	for slot, h := range tb.slots {
-		if h == nil {
+	for slot, s := range tb.slots {
+		if s == nil {
 			continue
 		}
-		if h.slot != slot {
-			t.Errorf("holder of slot %d stands in slot %d", h.slot, slot)
+		h := s.of
+		if s.slot != slot {
+			t.Errorf("the seat of slot %d stands in slot %d", s.slot, slot)
+		}
+		if s.ended.Load() {
+			continue
+		}
+		if h.retired.Load() || !slices.Contains(h.seats(), s) {
+			t.Errorf("%v has lost the seat in slot %d, which has not ended", h.id, slot)
+		}
+		for k, n := range s.extra {
+			got, ok := blocks[hold{k.ref, slot, k.tier}]
+			if k.ref&recordFlag != 0 {
+				got, ok = names[hold{k.ref, slot, k.tier}]
+			}
+			if !ok || got != n+1 || n < 1 {
+				t.Errorf("%v has %d extra copies of %x, which it holds %d times", h.id, n, k.ref, got)
+			}
+		}
+		if s != h.seat {
+			if s.blocks() == 0 {
+				t.Errorf("%v keeps a seat for suspects, and has none there", h.id)
+			}
+			continue
 		}
 		checkLate(t, h)
-		if h.retired.Load() {
-			continue
-		}
 		checkLot(t, h)
 		for e := range h.lot.kids {
 			if h.lot.nodes[e] == nil {
@@ -122,13 +145,14 @@ func checkInvariants(t rapid.TB, tb *Table) {
 				t.Errorf("%v and %v disagree about their relation, or are retired", h.id, o.id)
 			}
 		}
-		for k, n := range h.extra {
-			got, ok := blocks[hold{k.ref, slot, k.tier}]
-			if k.ref&recordFlag != 0 {
-				got, ok = names[hold{k.ref, slot, k.tier}]
-			}
-			if !ok || got != n+1 || n < 1 {
-				t.Errorf("%v has %d extra copies of %x, which it holds %d times", h.id, n, k.ref, got)
+	}
+	for k := range names {
+		e, s := tb.nameOf(k.ref), tb.slots[k.slot]
+		for _, o := range s.of.seats() {
+			for _, ref := range tb.heldRefs(e, o.slot) {
+				if o != s && o.copies(ref, k.tier) > 0 {
+					t.Errorf("%v has %x in %v both in slot %d and in %d", s.of.id, e, k.tier, s.slot, o.slot)
+				}
 			}
 		}
 	}
@@ -149,13 +173,13 @@ func checkInvariants(t rapid.TB, tb *Table) {
 		t.Errorf("blocks say %d pairs, names %d", len(blocks), len(byBlock))
 	}
 	for slot := range tb.slots {
-		h := live(slot)
-		if h == nil {
+		s := live(slot)
+		if s == nil {
 			continue
 		}
 		for tier, n := range held[slot] {
-			if got := int(h.held[tier].Load()); got != n {
-				t.Errorf("%v counts %d blocks in %v, has %d", h.id, got, Tier(tier), n)
+			if got := int(s.held[tier].Load()); got != n {
+				t.Errorf("%v counts %d blocks in %v, has %d", s.of.id, got, Tier(tier), n)
 			}
 		}
 	}
@@ -220,7 +244,7 @@ func checkLot(t rapid.TB, h *Holder) {
 		t.Errorf("%v: %d parked blocks, %d under parents, %d counted", h.id, len(h.lot.nodes), inKids, h.parked.Load())
 	}
 	for e, n := range h.lot.nodes {
-		if ref, _ := h.table.held(e, h.slot); ref != 0 {
+		if h.holds(e) {
 			t.Errorf("%v: %x is an alias and parked", h.id, e)
 		}
 		if !n.held() && h.lot.kids[e] == nil {
@@ -255,7 +279,7 @@ func checkLate(t rapid.TB, h *Holder) {
 		if h.late.get(l.name) != l {
 			t.Errorf("%v: late name %x is not found, or is there twice", h.id, l.name)
 		}
-		if ref, _ := h.table.held(l.name, h.slot); ref != 0 && !h.retired.Load() {
+		if h.holds(l.name) {
 			t.Errorf("%v: late name %x is held", h.id, l.name)
 		}
 		return true
@@ -319,9 +343,13 @@ func checkMemory(t rapid.TB, tb *Table) {
 			n += c.bytes()
 		}
 	}
-	for _, h := range tb.slots {
-		if h != nil {
-			n += h.late.bytes() + int64(len(h.extra))*bytesPerExtra + int64(len(h.lot.nodes))*bytesPerOrphan
+	for _, s := range tb.slots {
+		if s == nil {
+			continue
+		}
+		n += int64(len(s.extra)) * bytesPerExtra
+		if h := s.of; s == h.seat {
+			n += h.late.bytes() + int64(len(h.lot.nodes))*bytesPerOrphan
 		}
 	}
 	if got := tb.mem.bytes.Load(); got != n {

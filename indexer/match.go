@@ -32,6 +32,10 @@ type StreamMatch struct {
 	// count ends at the first block that is missing; what follows a hole
 	// counts nothing.
 	Blocks [NumTiers]int
+
+	// Sure is Blocks without what is suspect (Holder.Doubt): a count ends at the
+	// first block that may be no longer held.
+	Sure [NumTiers]int
 }
 
 // Windows of blocks are hashed before they are looked up: the first is small,
@@ -47,50 +51,58 @@ const (
 // size: a prompt that nobody holds costs 16 blocks.
 func (t *Table) MatchTokens(tokens []uint32, scope ScopeKey, maxBlocks int, r *Result) {
 	m := &r.matching
-	total := r.begin(t, t.blocksIn(len(tokens)), maxBlocks)
-	var prev SeqHash
-	for i, n := 0, firstWindow; i < total; n = min(4*n, lastWindow) {
-		m.window = m.window[:0]
-		for end := min(i+n, total); i < end; i++ {
-			prev = t.chain(i, prev, scope, t.localAt(tokens, i, &m.pairs))
-			m.window = append(m.window, prev)
-		}
-		if !t.scan(m.window, r) {
-			break
+	for again := true; again; again = r.end(t) {
+		total := r.begin(t, t.blocksIn(len(tokens)), maxBlocks)
+		var prev SeqHash
+		for i, n := 0, firstWindow; i < total; n = min(4*n, lastWindow) {
+			m.window = m.window[:0]
+			for end := min(i+n, total); i < end; i++ {
+				prev = t.chain(i, prev, scope, t.localAt(tokens, i, &m.pairs))
+				m.window = append(m.window, prev)
+			}
+			if !t.scan(m.window, r) {
+				break
+			}
 		}
 	}
-	r.end(t)
 }
 
 // MatchLocal is MatchTokens for a caller that has hashed the blocks' tokens.
 func (t *Table) MatchLocal(local []LocalHash, scope ScopeKey, maxBlocks int, r *Result) {
 	m := &r.matching
-	total := r.begin(t, len(local), maxBlocks)
-	var prev SeqHash
-	for i, n := 0, firstWindow; i < total; n = min(4*n, lastWindow) {
-		m.window = m.window[:0]
-		for end := min(i+n, total); i < end; i++ {
-			prev = t.chain(i, prev, scope, local[i])
-			m.window = append(m.window, prev)
-		}
-		if !t.scan(m.window, r) {
-			break
+	for again := true; again; again = r.end(t) {
+		total := r.begin(t, len(local), maxBlocks)
+		var prev SeqHash
+		for i, n := 0, firstWindow; i < total; n = min(4*n, lastWindow) {
+			m.window = m.window[:0]
+			for end := min(i+n, total); i < end; i++ {
+				prev = t.chain(i, prev, scope, local[i])
+				m.window = append(m.window, prev)
+			}
+			if !t.scan(m.window, r) {
+				break
+			}
 		}
 	}
-	r.end(t)
 }
 
 // MatchSeq is MatchTokens for a caller that has hashed the prefixes. The scope
 // is in the hashes. They must be those of one prompt, in order: each stands for
 // all blocks before it, and where one is found, those may not be compared.
 func (t *Table) MatchSeq(seq []SeqHash, maxBlocks int, r *Result) {
-	t.scan(seq[:r.begin(t, len(seq), maxBlocks)], r)
-	r.end(t)
+	for again := true; again; again = r.end(t) {
+		t.scan(seq[:r.begin(t, len(seq), maxBlocks)], r)
+	}
 }
 
 // matching is the state of a match, and its scratch memory.
 type matching struct {
 	roster *roster
+	moves  uint64 // of the table when the match began
+	tries  int    // that were in vain
+
+	exhausted bool // the last match saw blocks move each time it began anew
+
 	last   uint32             // id of the set of the block before
 	view   view               // of that set
 	next   uint32             // the entry where the next block may be
@@ -105,6 +117,7 @@ type matching struct {
 // begin prepares r for a match and returns how many blocks to scan at most.
 func (r *Result) begin(t *Table, total, maxBlocks int) int {
 	m := &r.matching
+	m.moves = t.moves.Load()
 	m.roster, m.last, m.view, m.next = t.roster.Load(), 0, view{}, 0
 	m.slots = m.slots[:0]
 	r.TotalBlocks, r.ScannedBlocks, r.Streams = total, 0, r.Streams[:0]
@@ -118,7 +131,7 @@ func (r *Result) begin(t *Table, total, maxBlocks int) int {
 	for p := range m.alive {
 		m.alive[p] = append(m.alive[p][:0], m.roster.live...)
 	}
-	if n := len(m.roster.holders); cap(m.at) < n {
+	if n := len(m.roster.seats); cap(m.at) < n {
 		m.at = make([]int32, n+n/2)
 	} else {
 		m.at = m.at[:cap(m.at)]
@@ -134,6 +147,9 @@ func (r *Result) begin(t *Table, total, maxBlocks int) int {
 func (r *Result) step(n int, set []uint64, words int) bool {
 	m := &r.matching
 	r.ScannedBlocks = n + 1
+	if len(m.roster.tracks) > 0 {
+		m.roster.join(set, words)
+	}
 	var left uint64
 	for w, still := range m.alive[NumTiers-1] {
 		if still == 0 {
@@ -183,9 +199,14 @@ func (r *Result) score(t Tier, w int, slots uint64, n int) {
 	}
 }
 
+// maxTries is how often a match begins anew at most.
+const maxTries = 3
+
 // end scores the streams that match to the end of the scan, and drops those
-// that were retired meanwhile: their slots may have passed to other streams.
-func (r *Result) end(t *Table) {
+// that were retired meanwhile: their slots may have passed to other streams. It
+// is true if blocks have meanwhile moved to where the match did not look for them:
+// it should begin anew.
+func (r *Result) end(t *Table) (again bool) {
 	m := &r.matching
 	if r.ScannedBlocks > 0 {
 		for tier := range m.alive {
@@ -194,14 +215,54 @@ func (r *Result) end(t *Table) {
 			}
 		}
 	}
-	if t.roster.Load() != m.roster {
-		kept := r.Streams[:0]
-		for i, slot := range m.slots {
-			if !m.roster.holders[slot].retired.Load() {
-				kept = append(kept, r.Streams[i])
+	r.settle(t.roster.Load() != m.roster)
+	m.roster, m.view = nil, view{} // do not keep them from the garbage collector
+	moved := t.moves.Load() != m.moves
+	if m.tries++; moved && m.tries < maxTries {
+		return true
+	}
+	m.exhausted, m.tries = moved, 0
+	return false
+}
+
+// settle makes one of what was matched for a stream, and drops, if the roster has
+// changed, what was matched in seats that have ended.
+func (r *Result) settle(changed bool) {
+	m := &r.matching
+	ro := m.roster
+	for i, slot := range m.slots {
+		s := &r.Streams[i]
+		s.Sure = s.Blocks
+		if tr := ro.trackAt(slot); tr != nil && int(slot) == tr.all {
+			s.Sure = r.blocksAt(tr.sure)
+		}
+	}
+	if !changed && len(ro.tracks) == 0 {
+		return
+	}
+	kept := r.Streams[:0]
+	for i, slot := range m.slots {
+		if changed && ro.seats[slot].ended.Load() {
+			continue
+		}
+		if tr := ro.trackAt(slot); tr != nil {
+			// Where something of all has ended, what is certain is what is left.
+			if gone := changed && ro.ended(tr); gone == (int(slot) == tr.all) {
+				continue
 			}
 		}
-		r.Streams = kept
+		kept = append(kept, r.Streams[i])
 	}
-	m.roster, m.view = nil, view{} // do not keep them from the garbage collector
+	r.Streams = kept
+}
+
+// blocksAt returns what was matched in a slot, -1 being none.
+func (r *Result) blocksAt(slot int) (blocks [NumTiers]int) {
+	m := &r.matching
+	if slot >= 0 {
+		if i := int(m.at[slot]); i < len(m.slots) && int(m.slots[i]) == slot {
+			return r.Streams[i].Blocks
+		}
+	}
+	return blocks
 }

@@ -168,13 +168,13 @@ func (t *Table) split(id uint32) {
 	t.names.index.replace(uint64(e), id, uint32(r))
 	t.arena.setMany(id)
 	t.sets.count(set, 0, 1, 1)
-	for _, h := range t.slots {
-		if h == nil || len(h.extra) == 0 {
+	for _, s := range t.slots {
+		if s == nil || len(s.extra) == 0 {
 			continue
 		}
 		for tier := range Tier(NumTiers) {
-			if n, ok := h.extra[copyKey{nameRef(id), tier}]; ok {
-				h.setExtra(copyKey{r, tier}, n)
+			if n, ok := s.extra[copyKey{nameRef(id), tier}]; ok {
+				s.setExtra(copyKey{r, tier}, n)
 			}
 		}
 	}

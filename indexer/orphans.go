@@ -165,7 +165,7 @@ func (h *Holder) parkOne(t Tier, b parked) parking {
 		}
 		return parkedCopy
 	}
-	if ref, _ := h.table.held(b.engine, h.slot); ref != 0 {
+	if h.holds(b.engine) {
 		return parkedConflict
 	}
 	h.late.drop(b.engine)

@@ -63,7 +63,7 @@ func TestOrphanCopies(t *testing.T) {
 		want(t, "root", h.Store(space(1).run(GPU, c, 0, 2)), StoreResult{Stored: 2, Attached: 1 + min(left, 1)})
 		wantGPU(t, tb, c, streamA, 2+2*left)
 		b, _ := tb.Block(c.seq[3])
-		holders := []BlockHolder{{streamA, GPU, 1}, {streamA, CPU, 1}, {streamA, Disk, 1}}
+		holders := []BlockHolder{{Stream: streamA, Tier: GPU, Copies: 1}, {Stream: streamA, Tier: CPU, Copies: 1}, {Stream: streamA, Tier: Disk, Copies: 1}}
 		want(t, "holders", b.Holders, holders[1-left:])
 	}
 	f(Refcount, 1)

@@ -190,10 +190,11 @@ func (h *Holder) storeShared(r Run, res *StoreResult) bool {
 // findShared looks for a holder that shares h's engine hashes and knows what r
 // continues, and returns that block.
 func (h *Holder) findShared(r Run) (tip, *Holder) {
-	for _, o := range h.table.slots {
-		if o == nil || o == h || o.retired.Load() || h.relations[o] == apart {
+	for _, s := range h.table.slots {
+		if s == nil || s.ended.Load() || s != s.of.seat || s.of == h || h.relations[s.of] == apart {
 			continue
 		}
+		o := s.of
 		if b, ok := h.askParent(o, r); ok {
 			return b, o
 		}
@@ -273,7 +274,10 @@ func (h *Holder) ancestors(e EngineHash, o *Holder) ([]ancestor, bool) {
 func (h *Holder) imply(chain []ancestor, res *StoreResult) int {
 	implied := 0
 	for _, a := range chain {
-		if _, own, _ := h.own(a.engine); own {
+		if own, some, _ := h.own(a.engine); some {
+			if own.ref != 0 {
+				h.trust(own.ref)
+			}
 			continue
 		}
 		id := uint32(0)
@@ -310,7 +314,7 @@ func (h *Holder) shares(o *Holder) bool {
 	if h.relations[o] == unrelated {
 		h.compareShared(o)
 	}
-	if h.relations[o] == unrelated && h.table.haveCommonName(h.slot, o.slot) {
+	if h.relations[o] == unrelated && h.haveCommonName(o) {
 		h.relate(o, true)
 	}
 	if h.relations[o] == unrelated {
@@ -345,13 +349,17 @@ func (h *Holder) compareLate(o *Holder) {
 	})
 }
 
-// haveCommonName reports whether two slots hold some block under one name: then
+// haveCommonName reports whether h and o hold some block under one name: then
 // some name has both in its set.
-func (t *Table) haveCommonName(a, b int) bool {
-	found := false
-	t.sets.each(func(id uint32) {
-		u := t.sets.uses[id]
-		if u.blocks-u.many+u.records > 0 && t.sets.tiers(id, a) != 0 && t.sets.tiers(id, b) != 0 {
+func (h *Holder) haveCommonName(o *Holder) bool {
+	st := &h.table.sets
+	in := func(id uint32, seats []*seat) bool {
+		return slices.ContainsFunc(seats, func(s *seat) bool { return st.tiers(id, s.slot) != 0 })
+	}
+	found, mine, others := false, h.seats(), o.seats()
+	st.each(func(id uint32) {
+		u := st.uses[id]
+		if !found && u.blocks-u.many+u.records > 0 && in(id, mine) && in(id, others) {
 			found = true
 		}
 	})

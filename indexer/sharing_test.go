@@ -167,7 +167,7 @@ func TestImpliedAncestors(t *testing.T) {
 	want(t, "match", matched(t, p.tb, c)[streamB], [NumTiers]int{8, 8, 8})
 	b, _ := p.tb.Block(c.seq[4])
 	want(t, "block", b, BlockInfo{Seq: c.seq[4], Parent: c.seq[3], HasParent: true, Position: 4,
-		Holders: []BlockHolder{{streamA, GPU, 1}, {streamB, GPU, 1}, {streamC, GPU, 1}}})
+		Holders: []BlockHolder{{Stream: streamA, Tier: GPU, Copies: 1}, {Stream: streamB, Tier: GPU, Copies: 1}, {Stream: streamC, Tier: GPU, Copies: 1}}})
 
 	// Later removals find them.
 	removed, _ := p.b.Remove(GPU, names[3:4])

@@ -17,7 +17,7 @@ type TableStats struct {
 	UniqueBlocks int           // blocks that some live holder has
 	Pairs        [NumTiers]int // (block, holder) pairs by tier
 	Holders      int           // live
-	Retired      int           // holders that wait for the sweeper
+	Retired      int           // holders, and generations of suspects, that wait for the sweeper
 	OrphanBlocks int           // parked
 	Sets         int           // distinct sets of holders
 	Refused      Refused       // blocks that were not admitted, ever
@@ -47,17 +47,20 @@ func (t *Table) Stats() TableStats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := TableStats{Key: t.key, Retired: len(t.retired), Sets: t.sets.live, Refused: t.refused, Bytes: t.mem.bytes.Load()}
-	for _, h := range t.slots {
-		if h == nil || h.retired.Load() {
+	live := make([]uint64, (len(t.slots)+63)/64)
+	for slot, seat := range t.slots {
+		if seat == nil || seat.ended.Load() {
 			continue
 		}
-		s.Holders++
-		s.OrphanBlocks += len(h.lot.nodes)
-		for tier := range h.held {
-			s.Pairs[tier] += int(h.held[tier].Load())
+		live[slot>>6] |= 1 << (slot & 63)
+		if h := seat.of; seat == h.seat {
+			s.Holders++
+			s.OrphanBlocks += len(h.lot.nodes)
+		}
+		for tier := range seat.held {
+			s.Pairs[tier] += int(seat.held[tier].Load())
 		}
 	}
-	live := t.roster.Load().live
 	t.sets.each(func(id uint32) {
 		words, set := t.sets.words(id)
 		for w := range min(words, len(live)) {

@@ -123,6 +123,15 @@ type outcome struct {
 
 // hold records n more copies in tier t of the block at p, under the name e.
 func (h *Holder) hold(t Tier, e EngineHash, p *place, n int, near hint) outcome {
+	out := h.holdSure(t, e, p, n, near)
+	if len(h.suspects) > 0 && out.refusal == admitted {
+		h.supersede(t, e)
+	}
+	return out
+}
+
+// holdSure is hold where nothing is suspect.
+func (h *Holder) holdSure(t Tier, e EngineHash, p *place, n int, near hint) outcome {
 	tb := h.table
 	out := outcome{id: tb.following(near.after, p, e)}
 	var ref nameRef

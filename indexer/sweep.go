@@ -18,7 +18,7 @@ func (x *Index) sweep() {
 	}
 }
 
-// sweepRetired takes the holders that wait for it out of all sets. It is false
+// sweepRetired takes the seats that wait for it out of all sets. It is false
 // if there are none, or when stop ends it.
 //
 // Since they were retired, no new set has them. So one walk over all blocks and
@@ -31,8 +31,11 @@ func (t *Table) sweepRetired(stop <-chan struct{}) bool {
 		return false
 	}
 	pause := func() bool { return t.pause(stop) }
-	for _, h := range t.retired[:batch] {
-		n := 0
+	for _, s := range t.retired[:batch] {
+		h, n := s.of, 0
+		if s != h.seat {
+			continue // the holder may live on
+		}
 		for e := range h.lot.kids {
 			t.sharing.unwait(h, e)
 			if n++; n%(clearSlabs*slabSize) == 0 && !pause() {
@@ -44,11 +47,15 @@ func (t *Table) sweepRetired(stop <-chan struct{}) bool {
 	if !t.eachBlock(t.sweepBlock, pause) || !t.eachRecord(t.sweepRecord, pause) {
 		return false
 	}
-	for _, h := range t.retired[:batch] {
-		t.mem.add(-h.late.bytes() - int64(len(h.lot.nodes))*bytesPerOrphan - int64(len(h.extra))*bytesPerExtra)
-		h.late, h.extra, h.lot = late{}, nil, lot{}
-		t.sets.restore(h.slot)
-		t.slots[h.slot] = nil
+	for _, s := range t.retired[:batch] {
+		if h := s.of; s == h.seat {
+			t.mem.add(-h.late.bytes() - int64(len(h.lot.nodes))*bytesPerOrphan)
+			h.late, h.lot = late{}, lot{}
+		}
+		t.mem.add(-int64(len(s.extra)) * bytesPerExtra)
+		s.extra = nil
+		t.sets.restore(s.slot)
+		t.slots[s.slot] = nil
 	}
 	clear(t.retired[:batch])
 	t.retired = t.retired[batch:]

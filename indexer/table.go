@@ -20,6 +20,7 @@ type Table struct {
 	wake       chan<- struct{} // tells the sweeper that there is work
 
 	roster atomic.Pointer[roster]
+	moves  atomic.Uint64 // grows when holders get or give up seats of suspects
 	arena  arena
 	index  buckets // sequence hash -> entry
 	sets   sets
@@ -29,8 +30,8 @@ type Table struct {
 	names   names
 	refused Refused
 	seqs    []SeqHash // scratch
-	slots   []*Holder // by slot: its holder, until that is swept
-	retired []*Holder // what waits for the sweeper
+	slots   []*seat   // by slot, until it is swept
+	retired []*seat   // what waits for the sweeper
 	sharing sharing
 }
 
@@ -42,9 +43,11 @@ type StreamID struct {
 
 // roster is who takes part in matches. It is never changed, only replaced.
 type roster struct {
-	holders []*Holder  // by slot; nil: nobody
-	ids     []StreamID // of the holders
-	live    []uint64   // bit for each slot that has a holder
+	seats  []*seat    // by slot; nil: nobody
+	ids    []StreamID // of their holders
+	live   []uint64   // bit for each slot that is matched by itself
+	tracks []track    // of the holders of which something is suspect
+	track  []int32    // by slot: its place in tracks, -1: none; nil where there are none
 }
 
 func newTable(key TableKey, x *Index) *Table {
@@ -68,31 +71,29 @@ func (t *Table) Key() TableKey { return t.key }
 func (t *Table) Open(id StreamID) *Holder {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	slot := 0
-	for slot < len(t.slots) && t.slots[slot] != nil {
-		slot++
-	}
-	if slot == len(t.slots) {
-		t.slots = append(t.slots, nil)
-	}
-	h := &Holder{table: t, id: id, slot: slot}
+	h := &Holder{table: t, id: id}
 	h.late.keep = t.keepLate
-	t.slots[slot] = h
+	t.takeSeat(h)
 	t.publishRoster()
 	return h
 }
 
-// publishRoster makes the live holders of t.slots those that matches see.
+// publishRoster makes the live seats of t.slots those that matches see.
 func (t *Table) publishRoster() {
 	ro := &roster{
-		holders: make([]*Holder, len(t.slots)),
-		ids:     make([]StreamID, len(t.slots)),
-		live:    make([]uint64, (len(t.slots)+63)/64),
+		seats: make([]*seat, len(t.slots)),
+		ids:   make([]StreamID, len(t.slots)),
+		live:  make([]uint64, (len(t.slots)+63)/64),
 	}
-	for slot, h := range t.slots {
-		if h != nil && !h.retired.Load() {
-			ro.holders[slot], ro.ids[slot] = h, h.id
+	for slot, s := range t.slots {
+		if s == nil || s.ended.Load() {
+			continue
+		}
+		ro.seats[slot], ro.ids[slot] = s, s.of.id
+		if len(s.of.suspects) == 0 && !s.of.unsure {
 			ro.live[slot>>6] |= 1 << (slot & 63)
+		} else if s == s.of.seat {
+			ro.addTrack(s.of, len(t.slots))
 		}
 	}
 	t.roster.Store(ro)
