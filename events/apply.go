@@ -38,7 +38,8 @@ type applier struct {
 	unchained bool // engine hashes name no prefix
 	hidden    namespaces
 	missing   uint64 // about how many blocks of the engine the index had no room for
-	badEvents uint64 // events of a known kind that could not be decoded or applied, since the last clear
+	badEvents uint64 // events that could not be decoded since the last clear, and may have removed blocks
+	unmapped  uint64 // stores that could not be applied since the last clear
 
 	local []indexer.LocalHash // scratch
 	extra []byte              // scratch
@@ -150,7 +151,7 @@ func (a *applier) stored(rank int, e *Event) SkipReason {
 // a loss; offload connectors may cut blocks in their own way for good.
 func (a *applier) refuse(tier indexer.Tier, why SkipReason) SkipReason {
 	if tier == indexer.GPU {
-		a.badEvents++
+		a.unmapped++
 	}
 	return why
 }
@@ -185,7 +186,7 @@ func (a *applier) removed(rank int, e *Event) SkipReason {
 }
 
 func (a *applier) clear(rank int) {
-	a.badEvents, a.missing = 0, 0
+	a.badEvents, a.unmapped, a.missing = 0, 0, 0
 	for i, rh := range a.holders {
 		if rh.rank != rank {
 			continue
@@ -209,7 +210,7 @@ func (a *applier) retire() {
 	a.holders = nil
 	a.blockSize, a.bigram = a.opts.BlockSize, false
 	a.groups, a.hidden = nil, namespaces{}
-	a.refused, a.unchained, a.badEvents, a.missing = 0, false, 0, 0
+	a.refused, a.unchained, a.badEvents, a.unmapped, a.missing = 0, false, 0, 0, 0
 }
 
 func (a *applier) holder(rank int) *indexer.Holder {
@@ -253,8 +254,8 @@ func (a *applier) trouble() string {
 			CauseBlockSize, a.refused, a.opts.BlockSize)
 	case a.unchained:
 		return CauseUnchained + ": the engine's block hashes do not name prefixes (SGLang before 0.5.8): upgrade the engine"
-	case a.badEvents > 0:
-		return fmt.Sprintf("%s: %d events could not be decoded or applied", CauseEvents, a.badEvents)
+	case a.badEvents+a.unmapped > 0:
+		return fmt.Sprintf("%s: %d events could not be decoded or applied", CauseEvents, a.badEvents+a.unmapped)
 	case a.missing > 0:
 		return fmt.Sprintf("%s: the index is full: up to %d of the engine's blocks are not in it", CauseCapacity, a.missing)
 	}

@@ -107,7 +107,7 @@ type machine struct {
 	historyFrom uint64 // the first batch of the incarnation that we have, if not 0
 	lost        uint64 // batches of the incarnation given up after that
 	poison      uint64 // of these, batches that came and could not be decoded
-	trusted     uint64 // nothing is missing from here on: what is before may have lost a removal
+	trusted     uint64 // nothing is missing from here on
 
 	// the current replay
 	from         uint64
@@ -369,12 +369,12 @@ func (m *machine) state() (s State, cause string, n uint64) {
 		return Degraded, CauseHistory, 0
 	case m.restored: // the replay that would prove it goes on behind settling, or the log is silent
 		return Degraded, CauseRestored, 0
-	case m.historyFrom > 0:
-		return Degraded, CauseHistory, m.historyFrom
 	case m.lost > m.poison:
 		return Degraded, CauseGap, m.lost
 	case m.lost > 0:
 		return Degraded, CausePoison, m.lost
+	case m.historyFrom > 0:
+		return Degraded, CauseHistory, m.historyFrom
 	}
 	return Live, "", 0
 }
@@ -382,6 +382,12 @@ func (m *machine) state() (s State, cause string, n uint64) {
 // cleared tells the machine that the engine dropped everything: what was
 // missing no longer matters.
 func (m *machine) cleared() { m.historyFrom, m.lost, m.poison = 0, 0, 0 }
+
+// settled tells the machine that nothing of what was held before a loss is suspect
+// any more. What was stored in what was lost is still not known.
+func (m *machine) settled() {
+	m.historyFrom, m.lost, m.poison = max(m.historyFrom, m.trusted), 0, 0
+}
 
 // lose tells the machine that an actLost was carried out. Only then does it
 // count: an actApply before it may have cleared what was missing until there,

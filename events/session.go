@@ -37,8 +37,9 @@ type Session struct {
 	note     string    // a hint for the operator, from the transport
 	said     map[string]bool
 
-	suspectSince time.Time // when suspicion began, or will begin; zero: nothing is suspect
+	suspectSince time.Time // when all began to be suspect, or will; zero: it is not
 	isSuspect    bool      // it has begun
+	doubts       doubts
 
 	lag time.Duration // of the last batch that was applied as it came; -1: none
 
@@ -194,6 +195,7 @@ func (s *Session) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.apply.retire()
+	s.doubts = doubts{}
 	s.m.cleared()
 	s.publish()
 }
@@ -233,8 +235,8 @@ func (s *Session) step(in input) {
 		return
 	}
 	actions := s.m.decide(in)
-	if len(actions) > 0 && s.opts.changes != nil {
-		s.opts.changes.Add(1)
+	if len(actions) > 0 {
+		s.changed()
 	}
 	for _, a := range actions {
 		switch a.kind {
@@ -244,6 +246,7 @@ func (s *Session) step(in input) {
 			s.count.Batches[a.why]++
 		case actRetire:
 			s.apply.retire()
+			s.doubts = doubts{}
 			s.count.Restarts[a.why]++
 			if s.opts.Restarted != nil {
 				s.opts.Restarted(a.why)
@@ -258,11 +261,14 @@ func (s *Session) step(in input) {
 		case actLost:
 			s.count.Lost += a.n
 			s.m.lose(a.n)
-			s.log.Warn("batches are lost for good: what the stream holds is suspect until the engine clears its cache or restarts, or the time for that is over",
+			s.doubt(time.Now())
+			s.log.Warn("batches are lost for good: what the stream held until then is suspect, until the engine uses it again or the time for that is over",
 				"lost", a.n, "before_seq", s.m.next)
 		}
 	}
 	s.apply.setPartial(s.m.historyFrom > 0 || s.m.lost > 0)
+	s.proved()
+	s.settleDoubts()
 	s.publish()
 }
 
@@ -292,9 +298,11 @@ func (s *Session) applyBatch(msg message) {
 	bad := s.apply.badEvents
 	if s.apply.batch(batch) {
 		s.m.cleared()
+		s.doubts = doubts{}
 	}
 	if s.apply.badEvents > bad {
 		s.m.doubt(msg.seq)
+		s.doubt(time.Now()) // where in the batch it was does not matter: it may have removed what the batch stored
 	}
 	if lag := float64(time.Now().UnixNano())/1e9 - batch.Timestamp; !s.m.syncing && lag >= 0 && lag < 1e9 {
 		s.lag = time.Duration(lag * float64(time.Second))
@@ -305,6 +313,7 @@ func (s *Session) poisoned(why string, msg message) {
 	s.count.Batches[resultPoison]++
 	s.count.Lost++
 	s.m.poisoned(msg.seq)
+	s.doubt(time.Now())
 	// The first bytes show the shape (array, map, JSON ...) and no token.
 	s.sayOnce(slog.LevelWarn, "a batch cannot be decoded: it counts as lost",
 		"seq", msg.seq, "bytes", len(msg.payload), "starts_with", fmt.Sprintf("%x", msg.payload[:min(8, len(msg.payload))]), "error", why)

@@ -53,11 +53,7 @@ func (s *Session) Status() StreamStatus {
 			st.Blocks[t] += c.Blocks[t]
 		}
 		st.Orphans += c.Orphans
-	}
-	if s.isSuspect {
-		for _, n := range st.Blocks {
-			st.Suspect += n
-		}
+		st.Suspect += c.Suspect
 	}
 	return st
 }

@@ -21,6 +21,7 @@ type StreamState struct {
 	HistoryFrom uint64 `json:"history_from,omitempty"`
 	Lost        uint64 `json:"lost,omitempty"`
 	Poison      uint64 `json:"poison,omitempty"`
+	Trusted     uint64 `json:"trusted,omitempty"` // nothing is missing from here on
 
 	BlockSize int           `json:"block_size"`
 	Bigram    bool          `json:"bigram,omitempty"`
@@ -29,10 +30,12 @@ type StreamState struct {
 	Refused   int           `json:"refused,omitempty"`
 	Unchained bool          `json:"unchained,omitempty"`
 	BadEvents uint64        `json:"bad_events,omitempty"`
+	Unmapped  uint64        `json:"unmapped,omitempty"`
 	Missing   uint64        `json:"missing,omitempty"`
 	Plain     bool          `json:"plain,omitempty"` // a plain hash of SGLang has been seen
 	Misses    int           `json:"misses,omitempty"`
-	Suspect   time.Duration `json:"suspect,omitempty"` // how long it has been
+	Suspect   time.Duration `json:"suspect,omitempty"` // how long all has been
+	Unsure    bool          `json:"unsure,omitempty"`  // a loss is noted, and what it makes suspect is not set apart yet
 }
 
 // streamState returns the state, and false if nothing could go on from it: no
@@ -49,9 +52,9 @@ func (s *Session) streamState(now time.Time) (StreamState, bool) {
 	st := StreamState{
 		Rank: s.opts.Stream.Rank, Endpoint: s.opts.Stream.Endpoint,
 		Seq: s.m.next - 1, CRC: crc, Boot: s.m.boot,
-		HistoryFrom: s.m.historyFrom, Lost: s.m.lost, Poison: s.m.poison,
+		HistoryFrom: s.m.historyFrom, Lost: s.m.lost, Poison: s.m.poison, Trusted: s.m.trusted,
 		BlockSize: a.blockSize, Bigram: a.bigram, Refused: a.refused, Unchained: a.unchained,
-		BadEvents: a.badEvents, Missing: a.missing, Plain: a.hidden.plain, Misses: a.hidden.misses,
+		BadEvents: a.badEvents, Unmapped: a.unmapped, Unsure: !s.doubts.noted.IsZero(), Missing: a.missing, Plain: a.hidden.plain, Misses: a.hidden.misses,
 	}
 	for _, g := range a.groups {
 		if st.Groups == nil {
@@ -68,6 +71,25 @@ func (s *Session) streamState(now time.Time) (StreamState, bool) {
 	return st, true
 }
 
+// restoreDoubts goes on with what is suspect because of a loss.
+func (s *Session) restoreDoubts(st StreamState, now time.Time) {
+	for _, rh := range s.apply.holders {
+		rh.holder.SetUnsure(false) // so that only what is set apart is counted
+	}
+	lossy := st.Lost > 0 || st.BadEvents > 0
+	switch apart := s.apply.suspects() > 0; {
+	case apart || st.Unsure:
+		s.doubts.apart = now.Add(-s.opts.SuspectTTL) // long enough ago
+		if st.Unsure {
+			s.doubts.noted = now
+		}
+	case lossy: // by a version that set nothing apart
+		s.m.doubt(st.Seq) // where between it was is not known
+		s.setApart(now, now.Add(-st.Suspect))
+	}
+	s.showDoubt()
+}
+
 // Restore is what a session goes on from.
 type Restore struct {
 	State   StreamState
@@ -79,12 +101,9 @@ func (s *Session) restore(r *Restore, now time.Time) {
 	st, a := r.State, &s.apply
 	s.m.resume(st.Seq, st.CRC)
 	s.m.restored, s.m.boot = true, st.Boot
-	s.m.historyFrom, s.m.lost, s.m.poison = st.HistoryFrom, st.Lost, st.Poison
-	if st.Lost > 0 || st.BadEvents > 0 {
-		s.m.doubt(st.Seq) // where between it was is not known
-	}
+	s.m.historyFrom, s.m.lost, s.m.poison, s.m.trusted = st.HistoryFrom, st.Lost, st.Poison, st.Trusted
 	a.blockSize, a.bigram, a.refused, a.unchained = st.BlockSize, st.Bigram, st.Refused, st.Unchained
-	a.badEvents, a.missing = st.BadEvents, st.Missing
+	a.badEvents, a.unmapped, a.missing = st.BadEvents, st.Unmapped, st.Missing
 	a.hidden = namespaces{plain: st.Plain, misses: st.Misses}
 	for group, main := range st.Groups {
 		a.groups = append(a.groups, groupKind{group, main})
@@ -95,5 +114,6 @@ func (s *Session) restore(r *Restore, now time.Time) {
 	a.partial = st.HistoryFrom > 0 || st.Lost > 0
 	s.suspectSince = now.Add(-st.Suspect)
 	s.isSuspect = true
+	s.restoreDoubts(st, now)
 	s.publish()
 }

@@ -3,13 +3,14 @@ package events
 import "time"
 
 // What a stream holds is suspect while something may have been removed by the
-// engine without our knowing: batches or events were lost, the transport is
-// down, or nothing has proved yet that the engine is the one that a snapshot
-// tells of. It goes on to answer, marked by the stream's state, but not for
-// ever: if nothing settles the matter (a clear, a restart, a reconnection that
-// proves continuity), it is dropped, and what the engine can still replay is
-// taken anew. What is missing because it was never heard (CauseHistory) is not
-// suspect: what is known is true.
+// engine without our knowing. All of it is, while the transport is down, or
+// nothing has proved yet that the engine is the one that a snapshot tells of:
+// that is this file's concern. What was held before a loss is another
+// (doubt.go). It goes on to answer, marked, but not for ever: if nothing settles
+// the matter (a clear, a restart, a reconnection that proves continuity), it is
+// dropped, and what the engine can still replay is taken anew. What is missing
+// because it was never heard (CauseHistory) is not suspect: what is known is
+// true.
 
 // Defaults of SessionOptions.
 const (
@@ -17,23 +18,15 @@ const (
 	DefaultGrace      = 30 * time.Second
 )
 
-// suspect reports whether what is held may be no longer held by the engine.
+// suspect reports whether all that is held may be no longer held by the engine.
 func (m *machine) suspect() bool {
-	return m.started && (m.lost > 0 || m.restored || m.fresh || !m.connected)
+	return m.started && (m.restored || m.fresh || !m.connected)
 }
 
-// expire drops what is suspect and goes on from here. Of what the engine can
-// replay, only what follows the last loss is taken: before it is what has just
-// been dropped.
+// expire drops what is suspect, and begins anew where there is a connection.
 func (m *machine) expire() {
-	next, goesOn := m.next, m.started && m.connected && !m.canReplay && !m.fresh
-	trusted := m.trusted
 	m.newIncarnation(whyExpired)
-	switch {
-	case goesOn: // the batches from here on are known, those before are history
-		m.started, m.next, m.historyFrom = true, next, next
-	case m.canReplay && m.connected:
-		m.next, m.historyFrom = trusted, trusted
+	if m.canReplay && m.connected {
 		m.startReplay()
 	}
 }
@@ -47,11 +40,11 @@ func (s *Session) Tick(now time.Time) {
 		return
 	}
 	switch {
-	case !s.m.suspect() && s.apply.badEvents == 0:
+	case !s.m.suspect():
 		s.suspectSince = time.Time{}
 	case s.suspectSince.IsZero():
 		s.suspectSince = now
-		if s.m.lost == 0 && !s.m.restored && s.apply.badEvents == 0 {
+		if !s.m.restored {
 			s.suspectSince = now.Add(s.opts.Grace) // connections come and go
 		}
 	case now.Sub(s.suspectSince) >= s.opts.SuspectTTL:
@@ -60,5 +53,17 @@ func (s *Session) Tick(now time.Time) {
 		s.step(input{kind: inExpire})
 		s.signal()
 	}
-	s.isSuspect = !s.suspectSince.IsZero() && !now.Before(s.suspectSince)
+	if is := !s.suspectSince.IsZero() && !now.Before(s.suspectSince); is != s.isSuspect {
+		s.isSuspect = is
+		s.showDoubt()
+	}
+	s.ageDoubts(now)
+}
+
+// proved ends suspicion that has no longer a reason.
+func (s *Session) proved() {
+	if s.isSuspect && !s.m.suspect() {
+		s.isSuspect, s.suspectSince = false, time.Time{}
+		s.showDoubt()
+	}
 }

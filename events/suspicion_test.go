@@ -7,111 +7,6 @@ import (
 	"github.com/kvindex/kvindex/indexer"
 )
 
-// TestSuspectIsDroppedInTheEnd: after a loss that nothing repairs, what was held
-// goes on to answer for the time that it may, and then what the engine can
-// replay takes its place.
-func TestSuspectIsDroppedInTheEnd(t *testing.T) {
-	for _, replay := range []bool{true, false} {
-		b := newBench(t, func(o *SessionOptions) {
-			o.SuspectTTL = time.Minute
-			if !replay {
-				o.Stream.ReplayEndpoint = ""
-			}
-		})
-		now := time.Now()
-		b.s.Connected()
-		first, late, later := b.batch(stored(1, 0, 2)), b.batch(stored(2, 0, 2)), b.batch(stored(3, 0, 2))
-		if replay {
-			b.settle(first)
-		} else {
-			b.live(0, first)
-		}
-		b.want(Live, "")
-		b.s.Tick(now)
-		b.live(2, late)
-		if replay { // the engine has nothing of it any more
-			for range 10 {
-				if id, _, ok := b.s.Replay(); ok {
-					b.s.ReplayTimeout(id)
-				}
-			}
-		}
-		b.want(Degraded, CauseGap)
-		b.s.Tick(now.Add(time.Second))
-		if st := b.s.Status(); st.Suspect != 4 {
-			t.Errorf("%d blocks are suspect, want 4", st.Suspect)
-		}
-		b.s.Tick(now.Add(59 * time.Second))
-		b.wantMatched(1, 2)
-		b.s.Tick(now.Add(62 * time.Second))
-		b.wantMatched(1, 0)
-		b.wantMatched(2, 0)
-		if replay {
-			id, from, ok := b.s.Replay()
-			if !ok || from != 2 { // what is before the loss has just been dropped
-				t.Fatalf("replay from %d, %v", from, ok)
-			}
-			b.s.Replayed(id, [][]byte{nil, nil, {0, 0, 0, 0, 0, 0, 0, 2}, late})
-			for range 10 {
-				if id, _, ok := b.s.Replay(); ok {
-					b.s.ReplayTimeout(id)
-				}
-			}
-			b.wantMatched(2, 2)
-		}
-		b.live(3, later)
-		b.want(Degraded, CauseHistory)
-		b.wantMatched(3, 2)
-		b.s.Tick(now.Add(time.Hour))
-		b.s.Tick(now.Add(2 * time.Hour)) // what is known is true: nothing is suspect
-		b.wantMatched(3, 2)
-		if st := b.s.Status(); st.Suspect != 0 || st.Counters.Restarts[whyExpired] != 1 {
-			t.Errorf("%d suspect, %v", st.Suspect, st.Counters.Restarts)
-		}
-	}
-}
-
-// TestStaleBlocksStayDropped: what was dropped because a removal may have been
-// lost does not come back with the replay of what the engine stored before.
-func TestStaleBlocksStayDropped(t *testing.T) {
-	poison := []byte{0xc1}
-	for _, what := range []string{"gap", "poison"} {
-		b := newBench(t, func(o *SessionOptions) { o.SuspectTTL = time.Minute })
-		now := time.Now()
-		b.s.Connected()
-		first, late := b.batch(stored(1, 0, 2)), b.batch(stored(2, 0, 2))
-		b.settle(first)
-		if what == "poison" {
-			b.live(1, poison)
-		}
-		b.live(2, late)
-		giveUp := func() {
-			for range 20 {
-				if id, from, ok := b.s.Replay(); ok {
-					for seq, p := range map[uint64][]byte{0: first, 2: late} {
-						if seq >= from {
-							b.s.Replayed(id, [][]byte{nil, nil, {0, 0, 0, 0, 0, 0, 0, byte(seq)}, p})
-						}
-					}
-					b.s.ReplayTimeout(id)
-				}
-			}
-		}
-		giveUp()
-		b.want(Degraded, what)
-		b.wantMatched(1, 2)
-		b.s.Tick(now)
-		b.s.Tick(now.Add(2 * time.Minute))
-		giveUp()
-		b.want(Degraded, CauseHistory)
-		b.wantMatched(1, 0)
-		b.wantMatched(2, 2)
-		b.s.Tick(now.Add(time.Hour))
-		b.s.Tick(now.Add(2 * time.Hour))
-		b.wantMatched(2, 2)
-	}
-}
-
 // TestDisconnectedIsNotBelievedForEver: a connection that is down for longer
 // than the grace makes what is held suspect.
 func TestDisconnectedIsNotBelievedForEver(t *testing.T) {
@@ -148,23 +43,41 @@ func TestDisconnectedIsNotBelievedForEver(t *testing.T) {
 	b.wantMatched(1, 2)
 }
 
+// saved is a snapshot of a stream.
+type saved struct {
+	state StreamState
+	index []byte
+}
+
+// save takes a snapshot, nil if there is nothing to go on from.
+func (b *bench) save() *saved {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	st, ok := b.s.streamState(time.Now())
+	if !ok {
+		return nil
+	}
+	return &saved{st, b.index.AppendSnapshot(nil)}
+}
+
 // crashed is what a new process has of b's stream: the index restored from a
 // snapshot and a session that goes on from there.
 func (b *bench) crashed(change func(*SessionOptions)) *bench {
 	b.t.Helper()
-	now := time.Now()
-	b.s.mu.Lock()
-	st, ok := b.s.streamState(now)
-	b.s.mu.Unlock()
-	if !ok {
+	from := b.save()
+	if from == nil {
 		b.t.Fatal("there is nothing to go on from")
 	}
-	snapshot := b.index.AppendSnapshot(nil)
+	return b.restored(from, change)
+}
+
+func (b *bench) restored(from *saved, change func(*SessionOptions)) *bench {
+	b.t.Helper()
 	index, err := indexer.New(indexer.Options{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	read, err := index.ReadSnapshot(snapshot)
+	read, err := index.ReadSnapshot(from.index)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -174,7 +87,7 @@ func (b *bench) crashed(change func(*SessionOptions)) *bench {
 		holders[r.Stream.Rank] = r.Holder
 	}
 	o := b.s.opts
-	o.Index, o.Restore = index, &Restore{State: st, Holders: holders}
+	o.Index, o.Restore = index, &Restore{State: from.state, Holders: holders}
 	if change != nil {
 		change(&o)
 	}
