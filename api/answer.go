@@ -202,6 +202,9 @@ func (m *matcher) appendRow(b []byte, q *queryRequest, s summary, r *row) []byte
 	b = append(b, `,"dp":{`...)
 	b = appendRanks(b, sl, q.tier, bs)
 	b = append(b, '}')
+	if n := blocks - sl.sure[q.tier]; n > 0 && !m.flat.on {
+		b = appendInt(b, `,"suspect_tokens":`, n*bs)
+	}
 	if own := bs; own != 0 && own != s.blockSize {
 		b = appendInt(b, `,"block_size":`, own)
 	}

@@ -137,6 +137,9 @@ func appendDumpRow(b []byte, j *blockJSON) []byte {
 		if h.Copies > 1 {
 			b = appendInt(b, "x", h.Copies)
 		}
+		if h.Suspect {
+			b = append(b, '?')
+		}
 	}
 	return append(b, '\n')
 }

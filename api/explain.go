@@ -38,6 +38,7 @@ type holderJSON struct {
 	DPRank   int    `json:"dp_rank"`
 	Tier     string `json:"tier"`
 	Copies   int    `json:"copies"`
+	Suspect  bool   `json:"suspect,omitzero"` // may be no longer held
 }
 
 // explainedRun is how far one rank's match goes, and why not further.
@@ -117,7 +118,7 @@ func (m *matcher) mayShow(instance, tenant string) bool {
 }
 
 func newHolderJSON(h indexer.BlockHolder) holderJSON {
-	return holderJSON{h.Stream.Instance, h.Stream.Rank, h.Tier.String(), h.Copies}
+	return holderJSON{h.Stream.Instance, h.Stream.Rank, h.Tier.String(), h.Copies, h.Suspect}
 }
 
 // explainRuns explains the ranks of one instance in table i.

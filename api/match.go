@@ -36,6 +36,7 @@ type rankMatch struct {
 	rank   int
 	table  int
 	blocks blocksOf
+	sure   blocksOf // of these, before the first that is suspect
 }
 
 // slot is one instance in an answer, however often the caller names it.
@@ -44,6 +45,7 @@ type slot struct {
 	health Health
 	table  int      // the table that its blocks are of, -1 when it holds none
 	blocks blocksOf // best over ranks, tier by tier
+	sure   blocksOf // likewise, without what is suspect
 	ranks  []rankMatch
 }
 
@@ -221,7 +223,7 @@ func (m *matcher) match(q *queryRequest) {
 		}
 		for _, s := range r.Streams {
 			if at, ok := m.byID[s.Stream.Instance]; ok {
-				m.ranks = append(m.ranks, rankMatch{at, s.Stream.Rank, i, s.Blocks})
+				m.ranks = append(m.ranks, rankMatch{at, s.Stream.Rank, i, s.Blocks, s.Sure})
 			}
 		}
 	}
@@ -257,6 +259,7 @@ func (m *matcher) gather(tier indexer.Tier) {
 			if r.table == s.table {
 				for t := range s.blocks {
 					s.blocks[t] = max(s.blocks[t], r.blocks[t])
+					s.sure[t] = max(s.sure[t], r.sure[t])
 				}
 			}
 		}

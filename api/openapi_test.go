@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -139,6 +140,7 @@ func TestResponsesFitTheDocument(t *testing.T) {
 	}
 	r, _ := flatRig(t, true)
 	r.fleet.set("pod-3.default", Health{State: Degraded, Reason: "gap"})
+	r.holders[fmt.Sprint(indexer.TableKey{Model: testModel, BlockSize: 16}, "pod-1.default", 0)].Doubt(time.Now())
 	r.fleet.add(Instance{ID: "9", NumericID: true, Model: testModel}, Health{State: Live, BlockSize: 32})
 	r.storeIn(indexer.TableKey{Model: testModel, BlockSize: 32}, indexer.Scope{}, "9", 0, indexer.Disk, small()[:64])
 

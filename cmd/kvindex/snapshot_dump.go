@@ -146,6 +146,7 @@ type dumpedHolder struct {
 	DPRank   int    `json:"dp_rank"`
 	Tier     string `json:"tier"`
 	Copies   int    `json:"copies"`
+	Suspect  bool   `json:"suspect,omitempty"`
 }
 
 func dumpBlocks(x *indexer.Index, out io.Writer) error {
@@ -164,7 +165,7 @@ func dumpBlocks(x *indexer.Index, out io.Writer) error {
 					d.Parent = &parent
 				}
 				for _, h := range b.Holders {
-					d.Holders = append(d.Holders, dumpedHolder{h.Stream.Instance, h.Stream.Rank, h.Tier.String(), h.Copies})
+					d.Holders = append(d.Holders, dumpedHolder{h.Stream.Instance, h.Stream.Rank, h.Tier.String(), h.Copies, h.Suspect})
 				}
 				err = enc.Encode(d)
 				return err == nil
