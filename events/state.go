@@ -40,9 +40,9 @@ func (s State) severity() int {
 
 // Causes of State Degraded; a Reason begins with one of them.
 const (
-	CauseHistory    = "history"          // batches before the first one seen are unknown
-	CauseGap        = "gap"              // batches were lost and no replay could bring them
-	CausePoison     = "poison"           // batches that could not be decoded
+	CauseHistory    = "history"          // batches before the first one seen are unknown, or some since: what is known is true
+	CauseGap        = "gap"              // batches were lost and no replay could bring them: what was held before is suspect
+	CausePoison     = "poison"           // batches that could not be decoded: likewise
 	CauseEvents     = "bad_events"       // events of a known kind that could not be decoded or applied
 	CauseCapacity   = "capacity"         // the index is full: blocks were not admitted, and the engine still has them
 	CauseBlockSize  = "block_size"       // the engine's blocks are not of the registered size: refused

@@ -946,16 +946,16 @@ func (c *churn) streams() map[streamKey]churnStream {
 type holdings map[streamKey]map[enginesim.BlockKey]int
 
 // dump reads GET /v1/dump.
-func (c *churn) dump() holdings {
+func (c *churn) dump() (all, certain holdings) {
 	var text []byte
 	c.ask(http.MethodGet, "/v1/dump", nil, &text, http.StatusOK)
 	return readDump(c.t, text)
 }
 
-// readDump reads what GET /v1/dump answers.
-func readDump(t testing.TB, text []byte) holdings {
+// readDump reads what GET /v1/dump answers: all of it, and what is not suspect.
+func readDump(t testing.TB, text []byte) (all, certain holdings) {
 	t.Helper()
-	h := holdings{}
+	all, certain = holdings{}, holdings{}
 	for line := range bytes.Lines(text) {
 		var b struct {
 			Seq     uint64 `json:"seq_hash,string"`
@@ -964,6 +964,7 @@ func readDump(t testing.TB, text []byte) holdings {
 				Rank     int    `json:"dp_rank"`
 				Tier     string `json:"tier"`
 				Copies   int    `json:"copies"`
+				Suspect  bool   `json:"suspect"`
 			} `json:"holders"`
 		}
 		if err := json.Unmarshal(line, &b); err != nil {
@@ -971,14 +972,22 @@ func readDump(t testing.TB, text []byte) holdings {
 		}
 		for _, o := range b.Holders {
 			key := streamKey{o.Instance, o.Rank}
-			if h[key] == nil {
-				h[key] = map[enginesim.BlockKey]int{}
-			}
 			tier := map[string]indexer.Tier{"gpu": indexer.GPU, "cpu": indexer.CPU, "disk": indexer.Disk}[o.Tier]
-			h[key][enginesim.BlockKey{Rank: o.Rank, Tier: tier, Seq: indexer.SeqHash(b.Seq)}] = o.Copies
+			block := enginesim.BlockKey{Rank: o.Rank, Tier: tier, Seq: indexer.SeqHash(b.Seq)}
+			all.add(key, block, o.Copies)
+			if !o.Suspect {
+				certain.add(key, block, o.Copies)
+			}
 		}
 	}
-	return h
+	return all, certain
+}
+
+func (h holdings) add(key streamKey, block enginesim.BlockKey, copies int) {
+	if h[key] == nil {
+		h[key] = map[enginesim.BlockKey]int{}
+	}
+	h[key][block] = copies
 }
 
 // difference counts what is not in have but in truth, the other way round,
@@ -1008,7 +1017,8 @@ func (c *churn) settle() {
 	c.await("all streams are equal to their engines or rightly degraded", func() (wrong []string) {
 		total = churnStream{Events: map[string]uint64{}, Results: map[string]uint64{}}
 		states, skipped = map[string]uint64{}, map[string]uint64{}
-		streams, have := c.streams(), c.dump()
+		streams := c.streams()
+		have, certain := c.dump()
 		for _, e := range c.engines {
 			for k := range e.Ranks() {
 				key := streamKey{e.id, e.Rank(k).ID()}
@@ -1017,7 +1027,7 @@ func (c *churn) settle() {
 					wrong = append(wrong, fmt.Sprintf("%v is not there", key))
 					continue
 				}
-				if w := e.verdict(k, st, have[key]); w != "" {
+				if w := e.verdict(k, st, have[key], certain[key]); w != "" {
 					wrong = append(wrong, fmt.Sprintf("%v: %s", key, w))
 				}
 				cause, _, _ := strings.Cut(st.Reason, ":")
@@ -1049,17 +1059,19 @@ func addAll(sum, m map[string]uint64) {
 	}
 }
 
-// verdict says what is wrong with a stream of which kvindex has st and have;
-// "" is nothing.
-func (e *churnEngine) verdict(k int, st churnStream, have map[enginesim.BlockKey]int) string {
+// verdict says what is wrong with a stream of which kvindex has st and have, not
+// all of that certain; "" is nothing.
+func (e *churnEngine) verdict(k int, st churnStream, have, certain map[enginesim.BlockKey]int) string {
 	hasher := indexer.NewHasher(indexer.DefaultSeed)
-	missing, extra, copies := difference(have, e.Rank(k).Truth(hasher))
+	truth := e.Rank(k).Truth(hasher)
+	missing, extra, copies := difference(have, truth)
+	_, invented, _ := difference(certain, truth)
 	last, next := int64(-1), e.Rank(k).Stream().Seq()
 	if st.LastSeq != nil {
 		last = int64(*st.LastSeq)
 	}
-	what := fmt.Sprintf("%s (%s): %d blocks missing, %d too many, %d in another number of copies; last seq %d of %d, process %d, blame %06b, skipped %v; %+v",
-		st.State, st.Reason, missing, extra, copies, last, next, e.life.Load(), e.blame[k], st.Skipped, e.o)
+	what := fmt.Sprintf("%s (%s): %d blocks missing, %d too many (of these %d certain), %d in another number of copies; last seq %d of %d, process %d, blame %06b, skipped %v; %+v",
+		st.State, st.Reason, missing, extra, invented, copies, last, next, e.life.Load(), e.blame[k], st.Skipped, e.o)
 	if n := e.dead(k, hasher, have); n > 0 {
 		return fmt.Sprintf("holds %d blocks of processes that have ended: %s", n, what)
 	}
@@ -1073,9 +1085,11 @@ func (e *churnEngine) verdict(k int, st churnStream, have map[enginesim.BlockKey
 		}
 	case st.State != "degraded":
 		return what
+	case invented > 0:
+		return "is certain of what the engine does not have: " + what
 	case !e.excuses(k, cause):
 		return "nothing that was done to it accounts for its state: " + what
-	case cause == "history" && extra > 0 && e.blame[k]&^joined == 0:
+	case cause == "history" && extra > 0:
 		return "knows only part, and some of that is wrong: " + what
 	}
 	return ""
@@ -1088,8 +1102,10 @@ func (e *churnEngine) excuses(k int, cause string) bool {
 	replayed := !e.o.Stream.NoReplay && b&deaf == 0 && e.Rank(k).Stream().Seq() <= uint64(e.o.Stream.BufferSteps)
 	missed := b&lost != 0 || b&(late|joined) != 0 && !replayed
 	switch cause {
-	case "gap", "history":
+	case "gap":
 		return missed
+	case "history": // also when nothing is suspect any more
+		return missed || b&(garbage|sized) != 0
 	case "poison":
 		return b&garbage != 0
 	case "bad_events":

@@ -268,17 +268,26 @@ func (p *pod) counts(s *server, what string, ok func(podStatus) bool) {
 // wrong compares what s claims of the pod with what its engine holds.
 func (p *pod) wrong(s *server) (missing, extra int) {
 	p.f.Helper()
+	missing, extra, _, _ = p.judged(s)
+	return missing, extra
+}
+
+// judged is wrong, and how much of what s is certain of is so, and not so.
+func (p *pod) judged(s *server) (missing, extra, certain, invented int) {
+	p.f.Helper()
 	code, text := s.do(http.MethodGet, "/v1/dump", "")
 	if code != http.StatusOK {
 		p.f.Fatalf("/v1/dump: %d %s", code, text)
 	}
-	have := readDump(p.f, []byte(text))
+	have, sure := readDump(p.f, []byte(text))
 	hasher := indexer.NewHasher(indexer.DefaultSeed)
 	for k := range p.Ranks() {
-		m, e, copies := difference(have[streamKey{p.id, p.Rank(k).ID()}], p.Rank(k).Truth(hasher))
-		missing, extra = missing+m+copies, extra+e
+		key, truth := streamKey{p.id, p.Rank(k).ID()}, p.Rank(k).Truth(hasher)
+		m, e, copies := difference(have[key], truth)
+		_, i, _ := difference(sure[key], truth)
+		missing, extra, certain, invented = missing+m+copies, extra+e, certain+len(sure[key])-i, invented+i
 	}
-	return missing, extra
+	return missing, extra, certain, invented
 }
 
 // live waits until each pod is live and s has exactly what its engine holds.
@@ -302,8 +311,11 @@ func (f *faultRun) quiet(s *server, state, reason string, pods ...*pod) {
 	for _, p := range pods {
 		s.within(faultWait, func() string {
 			st := p.status(s)
-			missing, extra := p.wrong(s)
+			missing, extra, _, invented := p.judged(s)
 			f.row.Wrong = extra
+			if state == "degraded" {
+				f.row.Wrong = invented
+			}
 			if state == "live" {
 				f.row.Wrong += missing
 			}

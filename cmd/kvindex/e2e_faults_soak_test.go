@@ -209,9 +209,9 @@ func (g *siege) calm() {
 		// What is said of it before the clear must be true, or marked.
 		g.s.within(faultWait, func() string {
 			st := b.status(g.s)
-			missing, extra := b.wrong(g.s)
+			missing, extra, _, invented := b.judged(g.s)
 			switch {
-			case st.State == "live" && missing+extra == 0, st.State == "degraded" && b.blamed:
+			case st.State == "live" && missing+extra == 0, st.State == "degraded" && b.blamed && invented == 0:
 				return ""
 			}
 			return fmt.Sprintf("%s (blamed: %v) is %s (%s), %d blocks are missing, %d too many: %+v", b.id, b.blamed, st.State, st.Reason, missing, extra, st)

@@ -28,8 +28,14 @@ func forwardGap(f *faultRun) {
 	f.check(p.Rank(0).Stream().Skip(5))
 	p.work(8)
 	cause := p.is(s, "degraded", "gap")
-	missing, extra := p.wrong(s)
-	f.see("%s, %d lost: %d blocks missing, %d stale", cause, p.status(s).Streams[0].Lost, missing, extra)
+	var missing, extra, certain, invented int
+	s.within(faultWait, func() string {
+		if missing, extra, certain, invented = p.judged(s); certain == 0 || invented > 0 {
+			return fmt.Sprintf("of %d blocks that are certain after the loss the engine does not have %d: %+v", certain, invented, p.status(s))
+		}
+		return ""
+	})
+	f.see("%s, %d lost: %d blocks missing, %d stale, all of them suspect; %d certain", cause, p.status(s).Streams[0].Lost, missing, extra, certain)
 	p.counts(s, "suspect blocks dropped", func(st podStatus) bool { _, extra := p.wrong(s); return extra == 0 })
 	f.stays(3*time.Second, func() string { // replays do not bring them back
 		if _, extra := p.wrong(s); extra > 0 {
@@ -194,8 +200,8 @@ func ranksAndTiers(f *faultRun) {
 // rankWrong counts the blocks of one rank, in all tiers, that differ.
 func (p *pod) rankWrong(s *server, k int) int {
 	_, text := s.do("GET", "/v1/dump", "")
-	have := readDump(p.f, []byte(text))[streamKey{p.id, p.Rank(k).ID()}]
-	missing, extra, copies := difference(have, p.Rank(k).Truth(indexer.NewHasher(indexer.DefaultSeed)))
+	have, _ := readDump(p.f, []byte(text))
+	missing, extra, copies := difference(have[streamKey{p.id, p.Rank(k).ID()}], p.Rank(k).Truth(indexer.NewHasher(indexer.DefaultSeed)))
 	return missing + extra + copies
 }
 
