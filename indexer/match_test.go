@@ -3,6 +3,7 @@ package indexer
 import (
 	"fmt"
 	"testing"
+	"time"
 )
 
 func TestMatchByTier(t *testing.T) {
@@ -163,7 +164,14 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 		}
 		for rank := range 70 {
 			n := 1 + rank%len(seq)
-			tb.Open(StreamID{"pod", rank}).Store(Run{Engine: space(rank).engines(seq[:n]), Local: local[:n]})
+			h := tb.Open(StreamID{"pod", rank})
+			run := Run{Engine: space(rank).engines(seq[:n]), Local: local[:n]}
+			h.Store(run)
+			if rank%4 == 0 {
+				h.Doubt(time.Time{})
+				run.Engine, run.Local = run.Engine[:n/2], run.Local[:n/2]
+				h.Store(run)
+			}
 		}
 		var r Result
 		for name, match := range map[string]func(){

@@ -137,6 +137,37 @@ func TestSuspects(t *testing.T) {
 	})
 }
 
+// TestManySuspects: seats in every word of a set, several of a stream.
+func TestManySuspects(t *testing.T) {
+	x := newIndex(t, Options{})
+	tb := x.Table(TableKey{"m", testBlockSize, false})
+	c := newChain(1, 20)
+	const streams = 90
+	for i := range streams {
+		h := tb.Open(StreamID{"pod", i})
+		h.Store(space(i).run(GPU, c, 0, 20))
+		for n := 15; n > i%4*5; n -= 5 {
+			h.Doubt(time.Unix(int64(n), 0))
+			h.Store(space(i).run(GPU, c, 0, n))
+		}
+	}
+	var r Result
+	tb.MatchSeq(c.seq, 0, &r)
+	if len(r.Streams) != streams {
+		t.Fatalf("%d streams match", len(r.Streams))
+	}
+	for _, s := range r.Streams {
+		want := [NumTiers]int{20, 20, 20}
+		if n := s.Stream.Rank%4*5 + 5; s.Stream.Rank%4 < 3 {
+			want = [NumTiers]int{n, n, n}
+		}
+		if s.Blocks != [NumTiers]int{20, 20, 20} || s.Sure != want {
+			t.Errorf("%+v, want %v to be certain", s, want)
+		}
+	}
+	checkInvariants(t, tb)
+}
+
 // TestSuspectsAgainstEngine: streams that lose announcements, and set apart what
 // they hold each time, never say of a block that it is certain which the engine
 // does not have. Nor do they say more than streams that do not doubt.
