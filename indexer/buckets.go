@@ -142,6 +142,35 @@ func (x *buckets) room(hash uint64) bool {
 	return true
 }
 
+// reservedAt is how many percent of the room that reserve makes are to be taken:
+// segments get more ids than others, by chance.
+const reservedAt = 70
+
+// regionBytes is how much memory reserve makes at once: much of it is then in huge
+// pages.
+const regionBytes = 16 << 20
+
+// reserve makes room for n ids in all, in buckets that are empty, as far as there
+// is memory: growing to it step by step would move each id about three times.
+func (x *buckets) reserve(n int) {
+	each := n * 100 / (bucketSize * reservedAt) >> segmentBits
+	if each <= 1 {
+		return
+	}
+	var region []bucket
+	for i := range x.segments {
+		if x.segments[i].Load() != nil || !x.mem.try(int64(each)*bucketBytes) {
+			return
+		}
+		if len(region) < each {
+			region = make([]bucket, each*max(1, min(len(x.segments)-i, regionBytes/int(bucketBytes)/each)))
+			inHugePages(unsafe.Pointer(&region[0]), uintptr(len(region))*unsafe.Sizeof(bucket{}))
+		}
+		x.segments[i].Store(&segment{b: region[:each:each]})
+		region = region[each:]
+	}
+}
+
 func (s *segment) rebuilt(n int) *segment {
 	to := &segment{b: make([]bucket, n)}
 	for i := range s.b {

@@ -118,6 +118,17 @@ type reader struct {
 	sets    []readSet
 	apart   []readSuspects
 	refused int
+
+	last    uint32   // the entry before, 0 if that was not admitted
+	waiting []simple // entries that are read, and not admitted yet
+}
+
+// simple is an entry as most are: with one name, and no copies beyond the first.
+type simple struct {
+	place  place
+	name   EngineHash
+	set    *readSet
+	linked bool
 }
 
 // readSuspects is what is suspect of a holder. While it is read it is a holder by
@@ -157,6 +168,7 @@ type member struct {
 type readSet struct {
 	members []member
 	id      uint32 // what it is here
+	blocks  int    // that have it, and are not yet counted for the members
 }
 
 func (x *Index) decodeTable(d *dec) (t *Table, found []Restored, refused int) {
@@ -236,16 +248,22 @@ type entryName struct {
 	set          *readSet
 }
 
+// readEntries reads the blocks. That each has a place in memory of its own, which
+// is not in any cache, is what it takes time for; so those of several are fetched
+// at once.
 func (r *reader) readEntries() {
+	n := r.counted(r.fixed(), 10, "entries")
+	r.t.index.reserve(n)
+	r.t.names.index.reserve(n)
 	var at place
 	var name EngineHash // of the entry before
-	var id uint32       // of the entry before, 0 if that was not admitted
 	var set *readSet
 	var names []entryName
-	for n := r.counted(r.fixed(), 10, "entries"); n > 0 && r.err == nil; n-- {
+	for ; n > 0 && r.err == nil; n-- {
 		flags := r.byte()
 		seq := SeqHash(r.hash())
-		if flags&entryLinked != 0 {
+		linked := flags&entryLinked != 0
+		if linked {
 			at = place{seq: seq, parent: at.seq, before: name, pos: at.pos + 1, scope: at.scope}
 		} else {
 			at = r.place()
@@ -254,31 +272,71 @@ func (r *reader) readEntries() {
 		if flags&entrySameSet == 0 {
 			set = r.set()
 		}
-		names = names[:0]
-		if flags&entryMany == 0 {
-			names = append(names, entryName{EngineHash(r.hash()), at.before, set})
-		} else {
-			for range r.count(17, "names") {
-				names = append(names, entryName{EngineHash(r.hash()), EngineHash(r.hash()), r.set()})
+		if flags&(entryMany|entryExtra) == 0 {
+			name = EngineHash(r.hash())
+			r.t.index.touch(uint64(seq))
+			r.t.names.index.touch(uint64(name))
+			if r.waiting = append(r.waiting, simple{at, name, set, linked}); len(r.waiting) == touchAhead {
+				r.admitWaiting(n)
 			}
+			continue
 		}
-		if r.err != nil {
+		r.admitWaiting(n)
+		names = r.names(names[:0], flags, at.before, set)
+		if r.err != nil || !r.isNew(seq, set, len(names)) {
 			return
 		}
-		if len(names) == 0 || seq == 0 || set == nil || r.t.find(seq) != 0 {
-			r.fail("an entry without a name, a hash or a set, or one that is there twice")
-			return
-		}
-		after := id
-		if flags&entryLinked == 0 {
-			after = 0
-		}
-		id = r.hold(at, names, hint{after: after, want: min(n, slabSize)})
+		r.last = r.hold(at, names, r.near(linked, n))
 		name = names[0].name
 		if flags&entryExtra != 0 {
 			r.copies(at, names)
 		}
 	}
+	r.admitWaiting(1)
+	for i := range r.sets {
+		r.sets[i].count()
+	}
+}
+
+// names reads the names of an entry.
+func (r *reader) names(to []entryName, flags byte, before EngineHash, set *readSet) []entryName {
+	if flags&entryMany == 0 {
+		return append(to, entryName{EngineHash(r.hash()), before, set})
+	}
+	for range r.count(17, "names") {
+		to = append(to, entryName{EngineHash(r.hash()), EngineHash(r.hash()), r.set()})
+	}
+	return to
+}
+
+// isNew checks an entry. It is false, and the snapshot broken, if it cannot be.
+func (r *reader) isNew(seq SeqHash, set *readSet, names int) bool {
+	if names == 0 || seq == 0 || set == nil || r.t.find(seq) != 0 {
+		r.fail("an entry without a name, a hash or a set, or one that is there twice")
+		return false
+	}
+	return true
+}
+
+// near says where the next entry should be, of so many that are left.
+func (r *reader) near(linked bool, left int) hint {
+	h := hint{want: min(left, slabSize)}
+	if linked {
+		h.after = r.last
+	}
+	return h
+}
+
+// admitWaiting makes entries of what was read.
+func (r *reader) admitWaiting(left int) {
+	for i := range r.waiting {
+		w := &r.waiting[i]
+		if r.err != nil || !r.isNew(w.place.seq, w.set, 1) {
+			break
+		}
+		r.last = r.admit(w.place, entryName{w.name, w.place.before, w.set}, r.near(w.linked, left+len(r.waiting)-i-1))
+	}
+	r.waiting = r.waiting[:0]
 }
 
 // hold makes the streams hold the block at p, and returns its entry, 0 if it is
@@ -316,14 +374,20 @@ func (r *reader) admit(p place, n entryName, near hint) uint32 {
 	if near.after != 0 && id != near.after+1 {
 		r.t.arena.hint(near.after, id)
 	}
-	for _, m := range n.set.members {
+	n.set.blocks++
+	return id
+}
+
+// count counts the blocks that have the set for its members.
+func (s *readSet) count() {
+	for _, m := range s.members {
 		for tier := range Tier(NumTiers) {
 			if m.tiers>>tier&1 != 0 {
-				m.holder.held[tier].Add(1)
+				m.holder.held[tier].Add(int64(s.blocks))
 			}
 		}
 	}
-	return id
+	s.blocks = 0
 }
 
 // copies reads how many copies there are beyond the first.

@@ -13,12 +13,15 @@ func newChunks(n int) []*chunk {
 	for i := range region {
 		cs[i] = &region[i]
 	}
-	p := unsafe.Pointer(&region[0])
-	size, skip := uintptr(n)*unsafe.Sizeof(chunk{}), -uintptr(p)&(hugePage-1)
-	if size >= skip+hugePage {
+	inHugePages(unsafe.Pointer(&region[0]), uintptr(n)*unsafe.Sizeof(chunk{}))
+	return cs
+}
+
+// inHugePages asks for huge pages where the size bytes from p on span any.
+func inHugePages(p unsafe.Pointer, size uintptr) {
+	if skip := -uintptr(p) & (hugePage - 1); size >= skip+hugePage {
 		adviseHuge(unsafe.Add(p, skip), (size-skip)&^(hugePage-1))
 	}
-	return cs
 }
 
 // numbered is records without pointers that have a number each. It grows in parts,
