@@ -2,7 +2,7 @@
 #
 # Variables: ONCE=1 (demo: end after one round), FUZZTIME=10s (per fuzz target), SCALE=1 (bench: millions of blocks),
 # BENCH=regexp (microbench: which benchmarks), FAULT=3,7 SEED=n FORMAT=json (faults: which, as in which run, printed
-# how), SECONDS=60 (soak).
+# how), SECONDS=60 (soak), RATE=100000 (bench-replicas: block events a second).
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -15,6 +15,7 @@ SCALE    ?= 1
 BENCH    ?= .
 FAULT    ?= all
 SECONDS  ?= 60
+RATE     ?= 100000
 
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
@@ -136,6 +137,10 @@ bench-http: setup build ## queries a second and latencies over HTTP, with and wi
 .PHONY: bench-recovery
 bench-recovery: ## snapshots and restarts, with targets, about 3 minutes; SCALE=10 for 10 million blocks
 	go run ./scripts/bench-recovery -scale $(SCALE)
+
+.PHONY: bench-replicas
+bench-replicas: setup build ## two replicas over NATS, one killed under load, with targets, about 2 minutes; RATE=20000
+	go run ./scripts/bench-replicas --kvindex build/kvindex --rate $(RATE)
 
 .PHONY: clean
 clean: ## remove build/; the cached library and linter stay

@@ -284,7 +284,7 @@ func otherVersions(f *faultRun) {
 	p.work(40)
 	f.live(s, p)
 	f.awaitSnapshot(s, func() { p.work(1) })
-	f.inject("newer ones: format 0, 2 and 9, body version 0 and 2, other parameters, another kind, another fleet")
+	f.inject("newer ones: format 0, 2 and 9, body version 0 and 3, other parameters, another kind, another fleet")
 	reasons := map[string]int{}
 	for _, x := range []struct {
 		change func(*snapshot.Meta)
@@ -295,14 +295,14 @@ func otherVersions(f *faultRun) {
 		{func(*snapshot.Meta) {}, 2, "version"},
 		{func(*snapshot.Meta) {}, 9, "version"},
 		{func(m *snapshot.Meta) { m.Version = 0 }, 1, "version"},
-		{func(m *snapshot.Meta) { m.Version = 2 }, 1, "version"},
+		{func(m *snapshot.Meta) { m.Version = 3 }, 1, "version"},
 		{func(m *snapshot.Meta) { m.Params = map[string]string{"duplicates": "set"} }, 1, "mismatch"},
 		{func(m *snapshot.Meta) { m.Kind = "other" }, 1, "mismatch"},
 		{func(m *snapshot.Meta) { m.Cluster = "other" }, 1, "mismatch"},
 		{func(*snapshot.Meta) {}, 1, "body"},
 	} {
 		s.kill(syscall.SIGKILL)
-		m := snapshot.Meta{Cluster: "default", Kind: "kvindex", Version: 1, Params: map[string]string{"duplicates": "refcount"}}
+		m := snapshot.Meta{Cluster: "default", Kind: "kvindex", Version: 2, Params: map[string]string{"duplicates": "refcount"}}
 		x.change(&m)
 		file := f.snapshotFile(dir, time.Now().Add(time.Hour), m, []byte("whatever"))
 		b, err := os.ReadFile(file)

@@ -68,6 +68,7 @@ var importRule = map[string][]string{
 	"scripts/loadgen":         {"indexer", "scripts/loadgen/load"},
 	"scripts/loadgen/load":    {"indexer"},
 	"scripts/bench-http":      {"events/enginesim", "scripts/loadgen/load"},
+	"scripts/bench-replicas":  {"events/enginesim", "indexer"},
 	"scripts/bench-tokenizer": {"indexer", "tokenizer", "tokenizer/bpe", "tokenizer/chat", "tokenizer/hf"},
 
 	"api":        {"indexer", "tokenizer"},

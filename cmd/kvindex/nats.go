@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +25,7 @@ func (c natsConfig) connect() natssource.ConnectOptions {
 // configuration without it: every method does nothing.
 type natsReader struct {
 	source *natssource.Source
+	models []string // nats.models, sorted
 	log    *slog.Logger
 	wg     *sync.WaitGroup
 }
@@ -40,7 +42,7 @@ func newNATSReader(c *config, log *slog.Logger) (natsReader, error) {
 		Connect: c.NATS.connect(), Stream: c.NATS.Stream, Models: c.NATS.Models, BlockSizes: sizes,
 		MaxReplays: c.Events.MaxReplays, Logger: log,
 	})
-	return natsReader{source, log, &sync.WaitGroup{}}, err
+	return natsReader{source, slices.Sorted(slices.Values(c.NATS.Models)), log, &sync.WaitGroup{}}, err
 }
 
 // or follows streams of NATS, and leaves the others to zmq.
@@ -56,10 +58,51 @@ func (n natsReader) or(zmq events.Source) events.Source {
 	}
 }
 
-// start reads until ctx is cancelled; wait waits for that.
-func (n natsReader) start(ctx context.Context, fleet *events.Fleet) {
+// natsMark is what a snapshot tells of NATS: from where on its reader has to read
+// the log.
+type natsMark struct {
+	natssource.Position
+	Models []string `json:"models,omitempty"` // nats.models of its writer: others were not read
+}
+
+// mark is where the reader is, nil if there is nothing to tell. It is asked for
+// before the index is copied, so that it is never beyond the copy: what is read
+// twice does no harm.
+func (n natsReader) mark() *natsMark {
+	if n.source == nil {
+		return nil
+	}
+	at := n.source.Position()
+	if at.Created.IsZero() {
+		return nil
+	}
+	return &natsMark{at, n.models}
+}
+
+// resume goes on after a mark. With other models than its writer's, what these
+// have in the log is not known, and all of it is read.
+func (n natsReader) resume(m *natsMark) {
+	if n.source == nil || m == nil {
+		return
+	}
+	if !slices.Equal(m.Models, n.models) {
+		n.log.Info("the log on NATS is read from its beginning: the snapshot was taken with other nats.models", "then", m.Models, "now", n.models)
+		return
+	}
+	n.source.StartAt(m.Position)
+}
+
+// start reads until ctx is cancelled; wait waits for that. The instances of a
+// snapshot that came over NATS are followed again at once: what is known of them
+// answers from the first moment on.
+func (n natsReader) start(ctx context.Context, fleet *events.Fleet, restored []events.InstanceState) {
 	if n.source == nil {
 		return
+	}
+	for _, in := range restored {
+		for _, st := range in.Streams {
+			n.source.Expect(fleet, st.Endpoint)
+		}
 	}
 	n.wg.Go(func() {
 		if err := n.source.Run(ctx, fleet); err != nil && ctx.Err() == nil {
@@ -91,6 +134,8 @@ func (n natsReader) waiting() []string {
 		return nil
 	case r.Trouble != "":
 		return []string{"nats: " + r.Trouble}
+	case r.Behind == 0:
+		return []string{"nats: the relays' answers"}
 	}
 	return []string{fmt.Sprintf("nats: %d messages to read", r.Behind)}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -106,6 +107,7 @@ type service struct {
 	http       *http.Server
 	lis        net.Listener
 	started    time.Time
+	warm       atomic.Bool        // has been ready
 	stop       context.CancelFunc // ends what static began
 }
 
@@ -153,7 +155,7 @@ func newService(ctx context.Context, c config, log *slog.Logger) (s *service, er
 		Limits: events.Limits{MaxPayload: c.Events.MaxPayload}, MaxPending: c.Events.MaxPending,
 		GPUClearOnly: c.Index.ClearedTiers == "gpu", SuspectTTL: c.Events.SuspectTTL, Grace: c.Events.Grace,
 	})
-	if s.snapshots, err = newSnapshots(c, s.fleet, s.index, log); err != nil {
+	if s.snapshots, err = newSnapshots(c, s.fleet, s.index, s.nats, log); err != nil {
 		return nil, err
 	}
 	adapter := newFleetAdapter(s.fleet, &s.config)
@@ -210,12 +212,12 @@ func (s *service) start(ctx context.Context) (<-chan error, error) {
 		specs = append(specs, spec)
 	}
 	ctx, s.stop = context.WithCancel(ctx)
-	s.snapshots.restore(ctx)
+	restored := s.snapshots.restore(ctx)
 	if err := s.static.Start(ctx, specs); err != nil {
 		return nil, err
 	}
 	s.dns.Start(ctx, s.config.names())
-	s.nats.start(ctx, s.fleet)
+	s.nats.start(ctx, s.fleet, restored)
 	s.snapshots.start(ctx)
 	s.prover.start(ctx)
 	s.reloader.start(ctx)
@@ -225,7 +227,9 @@ func (s *service) start(ctx context.Context) (<-chan error, error) {
 }
 
 // ready tells /readyz whether the configured instances have been caught up
-// with, or enough time has passed.
+// with, or enough time has passed. Who has been ready stays so until it ends: a
+// stream that begins or replays later is marked in the answers, and all replicas
+// meet it at once.
 func (s *service) ready() (bool, []string) {
 	awaited := append(s.static.Waiting(), loadingTokenizers(s.tokenizers)...)
 	awaited = append(awaited, s.dns.Waiting()...)
@@ -238,7 +242,10 @@ func (s *service) ready() (bool, []string) {
 		}
 	}
 	slices.Sort(awaited)
-	return len(awaited) == 0 || time.Since(s.started) > s.config.Events.WarmupTimeout, awaited
+	if len(awaited) == 0 || time.Since(s.started) > s.config.Events.WarmupTimeout {
+		s.warm.Store(true)
+	}
+	return s.warm.Load(), awaited
 }
 
 // close stops everything in the reverse order and says how long it took.

@@ -55,15 +55,15 @@ func (f *snapshotFlags) dump(ctx context.Context, place string, seed uint64, blo
 		return errors.Join(err, r.Close())
 	}
 	defer x.Close()
-	var states []events.InstanceState
-	want := snapshot.Expect{Kind: snapshotKind, MinVersion: snapshotVersion, MaxVersion: snapshotVersion, Params: r.Header().Params}
+	var head snapshotHead
+	want := snapshot.Expect{Kind: snapshotKind, MinVersion: snapshotOldest, MaxVersion: snapshotVersion, Params: r.Header().Params}
 	info, err := snapshot.Restore(r, want, func(_ snapshot.Header, body io.Reader) (func(), error) {
 		b, err := io.ReadAll(io.LimitReader(body, maxSnapshotBody))
 		if err != nil {
 			return nil, err
 		}
 		var read *indexer.Snapshot
-		if states, read, err = decodeSnapshot(x, b); err != nil {
+		if head, read, err = decodeSnapshot(x, b); err != nil {
 			return nil, err
 		}
 		return read.Use, nil
@@ -74,7 +74,7 @@ func (f *snapshotFlags) dump(ctx context.Context, place string, seed uint64, blo
 	if blocks {
 		return dumpBlocks(x, out)
 	}
-	d := newSnapshotDump(info, states, x)
+	d := newSnapshotDump(info, head, x)
 	if f.format == "json" {
 		return json.NewEncoder(out).Encode(d)
 	}
@@ -86,6 +86,7 @@ type snapshotDump struct {
 	Snapshot snapshotRow      `json:"snapshot"`
 	Tables   []dumpedTable    `json:"tables"`
 	Streams  []dumpedInstance `json:"streams"`
+	NATS     *natsMark        `json:"nats,omitempty"`
 }
 
 type dumpedTable struct {
@@ -103,12 +104,12 @@ type dumpedInstance struct {
 	events.StreamState
 }
 
-func newSnapshotDump(info snapshot.Info, states []events.InstanceState, x *indexer.Index) snapshotDump {
-	d := snapshotDump{Snapshot: newSnapshotRow(info, nil), Tables: []dumpedTable{}, Streams: []dumpedInstance{}}
+func newSnapshotDump(info snapshot.Info, head snapshotHead, x *indexer.Index) snapshotDump {
+	d := snapshotDump{Snapshot: newSnapshotRow(info, nil), Tables: []dumpedTable{}, Streams: []dumpedInstance{}, NATS: head.NATS}
 	for _, t := range x.Stats().Tables {
 		d.Tables = append(d.Tables, dumpedTable{t.Key.Model, t.Key.BlockSize, t.Key.Bigram, t.UniqueBlocks, t.Bytes})
 	}
-	for _, in := range states {
+	for _, in := range head.Instances {
 		for _, st := range in.Streams {
 			d.Streams = append(d.Streams, dumpedInstance{in.Spec.ID, in.Spec.Model, st})
 		}
@@ -118,7 +119,11 @@ func newSnapshotDump(info snapshot.Info, states []events.InstanceState, x *index
 
 func (d *snapshotDump) table(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "snapshot\t%s\ncreated\t%s\nbytes\t%d\n\n", d.Snapshot.ID, d.Snapshot.Created.UTC().Format("2006-01-02 15:04:05"), d.Snapshot.Bytes)
+	fmt.Fprintf(w, "snapshot\t%s\ncreated\t%s\nbytes\t%d\n", d.Snapshot.ID, d.Snapshot.Created.UTC().Format("2006-01-02 15:04:05"), d.Snapshot.Bytes)
+	if d.NATS != nil {
+		fmt.Fprintf(w, "read over NATS\t%s up to message %d\n", d.NATS.Stream, d.NATS.Seq)
+	}
+	fmt.Fprintln(w)
 	fmt.Fprintln(w, "MODEL\tBLOCK\tUNIQUE BLOCKS\tBYTES")
 	for _, t := range d.Tables {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\n", t.Model, t.BlockSize, t.Blocks, t.Bytes)

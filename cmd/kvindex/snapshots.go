@@ -25,11 +25,13 @@ import (
 	"github.com/kvindex/kvindex/indexer/snapshot/redisstore"
 )
 
-// snapshotKind and snapshotVersion name the body of our snapshots: the states of
-// instances in JSON, after their length in 4 bytes, and what the index holds.
+// snapshotKind and snapshotVersion name the body of our snapshots: a head in JSON,
+// after its length in 4 bytes, and what the index holds. The oldest version that
+// is read has a head without a place in NATS.
 const (
 	snapshotKind    = "kvindex"
-	snapshotVersion = 1
+	snapshotVersion = 2
+	snapshotOldest  = 1
 )
 
 // maxSnapshotBody bounds what is read of a body: about 20 bytes a block.
@@ -40,6 +42,7 @@ type snapshots struct {
 	config config
 	fleet  *events.Fleet
 	index  *indexer.Index
+	nats   natsReader
 	log    *slog.Logger
 
 	redis    redis.UniversalClient // nil: none
@@ -49,8 +52,8 @@ type snapshots struct {
 	wg       sync.WaitGroup
 }
 
-func newSnapshots(c config, f *events.Fleet, x *indexer.Index, log *slog.Logger) (*snapshots, error) {
-	s := &snapshots{config: c, fleet: f, index: x, log: log}
+func newSnapshots(c config, f *events.Fleet, x *indexer.Index, n natsReader, log *slog.Logger) (*snapshots, error) {
+	s := &snapshots{config: c, fleet: f, index: x, nats: n, log: log}
 	var sinks []snapshot.Sink
 	for _, url := range c.Snapshot.Peers {
 		p, err := peer.New(peer.Options{URL: url, TokenFile: c.Snapshot.PeerTokenFile})
@@ -116,8 +119,9 @@ func (s *snapshots) WriteBody(w io.Writer) error {
 	var err error
 	room := s.size.Load()
 	buf := make([]byte, 0, room+room/8) // growing it would take most of the time that streams stand still
+	mark := s.nats.mark()
 	s.fleet.Freeze(func(states []events.InstanceState) {
-		head, err = json.Marshal(states)
+		head, err = json.Marshal(snapshotHead{states, mark})
 		body = s.index.AppendSnapshot(buf)
 	})
 	s.size.Store(int64(len(body)))
@@ -132,15 +136,16 @@ func (s *snapshots) WriteBody(w io.Writer) error {
 }
 
 // restore goes on from the newest snapshot that is whole and fits, if there is
-// one. It is called before anything is followed.
-func (s *snapshots) restore(ctx context.Context) {
+// one, and returns the instances that it tells of. It is called before anything
+// is followed.
+func (s *snapshots) restore(ctx context.Context) []events.InstanceState {
 	if len(s.sources) == 0 {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(s.config.Events.WarmupTimeout, 5*time.Second))
 	defer cancel()
 	var read *indexer.Snapshot // and not used
-	var states []events.InstanceState
+	var head snapshotHead
 	decode := func(_ snapshot.Header, body io.Reader) (func(), error) {
 		if read != nil {
 			read.Discard()
@@ -150,12 +155,13 @@ func (s *snapshots) restore(ctx context.Context) {
 		if err != nil {
 			return nil, err
 		}
-		if states, read, err = decodeSnapshot(s.index, b); err != nil {
+		if head, read, err = decodeSnapshot(s.index, b); err != nil {
 			return nil, err
 		}
 		return func() {
 			read.Use()
-			s.fleet.Restore(states, read.Holders)
+			s.fleet.Restore(head.Instances, read.Holders)
+			s.nats.resume(head.NATS)
 			s.size.Store(int64(len(b)))
 			if read.Refused > 0 {
 				s.log.Warn("the index is too small for the snapshot", "blocks_left_out", read.Refused)
@@ -165,7 +171,7 @@ func (s *snapshots) restore(ctx context.Context) {
 	}
 	chain := snapshot.Chain{Sources: s.sources, Attempt: max(s.config.Events.WarmupTimeout*2/3, 5*time.Second)}
 	done, err := chain.Restore(ctx, snapshot.Expect{
-		Cluster: s.config.Snapshot.Cluster, Kind: snapshotKind, MinVersion: snapshotVersion, MaxVersion: snapshotVersion, Params: s.params(),
+		Cluster: s.config.Snapshot.Cluster, Kind: snapshotKind, MinVersion: snapshotOldest, MaxVersion: snapshotVersion, Params: s.params(),
 	}, decode)
 	if read != nil {
 		read.Discard()
@@ -177,24 +183,25 @@ func (s *snapshots) restore(ctx context.Context) {
 	}
 	if err != nil {
 		s.log.Info("no snapshot to go on from: starting cold", "looked_at", len(s.sources))
-		return
+		return nil
 	}
 	s.log.Info("restored a snapshot: what it holds is suspect until its engines prove it", "source", done.Source, "id", done.Info.ID,
-		"age", time.Since(done.Info.Created).Round(time.Second), "bytes", done.Info.Bytes, "took", done.Took.Round(time.Millisecond), "instances", len(states))
-	s.followAgain(states)
+		"age", time.Since(done.Info.Created).Round(time.Second), "bytes", done.Info.Bytes, "took", done.Took.Round(time.Millisecond), "instances", len(head.Instances))
+	s.followAgain(head.Instances)
+	return head.Instances
 }
 
 // decodeSnapshot reads a body, for an index.
-func decodeSnapshot(x *indexer.Index, b []byte) (states []events.InstanceState, read *indexer.Snapshot, err error) {
+func decodeSnapshot(x *indexer.Index, b []byte) (head snapshotHead, read *indexer.Snapshot, err error) {
 	if len(b) < 4 || uint64(binary.LittleEndian.Uint32(b)) > uint64(len(b)-4) {
-		return nil, nil, errors.New("the body is too short")
+		return head, nil, errors.New("the body is too short")
 	}
 	n := binary.LittleEndian.Uint32(b)
-	if err := json.Unmarshal(b[4:4+n], &states); err != nil {
-		return nil, nil, fmt.Errorf("the states of instances: %w", err)
+	if err := json.Unmarshal(b[4:4+n], &head); err != nil {
+		return head, nil, fmt.Errorf("the states of instances: %w", err)
 	}
 	read, err = x.ReadSnapshot(b[4+n:])
-	return states, read, err
+	return head, read, err
 }
 
 // followAgain follows the instances that had registered over HTTP: they may not

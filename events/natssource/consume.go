@@ -91,6 +91,9 @@ func (s *Source) consumeOnce(ctx context.Context, fleet Fleet) error {
 	// Relays say at once how far they are: the end of the log is no proof that
 	// nothing is missing.
 	_ = s.nc.Publish(HelloSubject, nil) // fails only if the connection is gone again
+	s.mu.Lock()
+	s.greeted = time.Now()
+	s.mu.Unlock()
 	s.setBehind(int64(cons.CachedInfo().NumPending))
 	return s.read(ctx, it, fleet)
 }
@@ -185,7 +188,9 @@ func (s *Source) atEnd() bool {
 func (s *Source) setBehind(n int64) {
 	if old := s.behind.Swap(n); n == 0 && old != 0 {
 		s.mu.Lock()
-		s.caughtUp = true
+		if !s.ended {
+			s.ended, s.end = true, s.pos.Seq
+		}
 		s.mu.Unlock()
 		s.pokeAll()
 	}
@@ -212,6 +217,7 @@ func (s *Source) begin(info *jetstream.StreamInfo) uint64 {
 	}
 	seq, surprise := nextAfter(at, extentOf(info))
 	s.pos = Position{Stream: s.opts.Stream, Created: info.Created, Seq: max(seq, 1) - 1}
+	s.ended = s.caughtUp // else its end is another one now
 	s.mu.Unlock()
 	s.surprised(surprise, at, info)
 	return seq

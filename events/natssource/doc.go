@@ -36,7 +36,8 @@
 //
 // # Positions
 //
-// The position in JetStream only spares work. It is compared with the stream
+// The position in JetStream only spares work: snapshots remember it (Position,
+// StartAt), and a restart need not read the whole log again. It is compared with the stream
 // before anything is consumed, for JetStream does not complain: asked for a
 // message that has been purged it silently begins later, and asked for one
 // beyond the end (of a stream that was created anew) it silently delivers

@@ -5,9 +5,17 @@ import "time"
 // Position is how far a JetStream stream has been read. It can be remembered
 // and given to another Source. The zero value is before everything.
 type Position struct {
-	Stream  string    // its name
-	Created time.Time // tells it from another stream that had the name before
-	Seq     uint64    // the stream's number of the last message that was applied
+	Stream  string    `json:"stream"`  // its name
+	Created time.Time `json:"created"` // tells it from another stream that had the name before
+	Seq     uint64    `json:"seq"`     // the stream's number of the last message that was applied
+}
+
+// StartAt is Options.Start for those who learn it after New: from a snapshot. It
+// must not be called after Run.
+func (s *Source) StartAt(p Position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pos = p
 }
 
 // Surprises when a position is compared with the stream.
@@ -45,6 +53,11 @@ func nextAfter(p Position, e extent) (seq uint64, surprise string) {
 func (s *Source) Position() Position {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.applied()
+}
+
+// applied is Position. The caller has s.mu.
+func (s *Source) applied() Position {
 	p := s.pos
 	for _, st := range s.streams {
 		if taken := st.taken.Load(); taken < st.queued.Load() {

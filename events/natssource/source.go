@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -95,8 +96,11 @@ type Source struct {
 	refused  map[Name]error // streams that the fleet would not take
 	pos      Position       // of the last message that was handed on
 	counters Counters
-	trouble  string // why nothing is consumed, "" if it is
-	caughtUp bool   // the end of the log was reached once
+	trouble  string    // why nothing is consumed, "" if it is
+	greeted  time.Time // relays were asked who there is
+	ended    bool      // the log was read to its end, until
+	end      uint64    // here
+	caughtUp bool      // all of that has been applied, and relays have had time to answer
 }
 
 // New connects, without waiting for it. Close the Source when Run and every
@@ -239,6 +243,20 @@ func (s *Source) find(fleet Fleet, name Name, retry bool) *stream {
 	}
 	s.refused[name] = err
 	return nil
+}
+
+// Expect brings streams into the fleet that a snapshot told of, before Run: the
+// log may have nothing to say of them after the position, and their relays speak
+// only when they have been asked. One whose relay stays silent leaves the fleet
+// as any other does.
+func (s *Source) Expect(fleet Fleet, endpoints ...string) {
+	for _, e := range endpoints {
+		subject, ours := strings.CutPrefix(e, "nats://")
+		_, name, err := ParseSubject(subject)
+		if ours && err == nil && (len(s.opts.Models) == 0 || slices.Contains(s.opts.Models, name.Model)) {
+			s.find(fleet, name, true)
+		}
+	}
 }
 
 // heard takes what a relay says of itself.

@@ -3,6 +3,7 @@ package natssource
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // Counters count what a Source has seen. They never fall.
@@ -21,7 +22,7 @@ type Report struct {
 	Trouble  string   // why nothing is consumed, "" if it is
 	Position Position // see Source.Position
 	Behind   int64    // messages that are still to come; -1: unknown
-	CaughtUp bool     // the end of the log was reached once
+	CaughtUp bool     // the end of the log was reached once, what came before it is applied, and relays have said who there is
 	Streams  int      // followed
 	Refused  []Refusal
 }
@@ -33,12 +34,18 @@ type Refusal struct {
 	Err error
 }
 
+// helloFor is how long relays are given to say that they are there, when they
+// are asked at the beginning: the log may have nothing of an engine, or no longer.
+const helloFor = 300 * time.Millisecond
+
 // Report returns a snapshot. It is safe for concurrent use.
 func (s *Source) Report() Report {
-	r := Report{Position: s.Position(), Up: s.up.Load(), Behind: s.behind.Load()}
+	r := Report{Up: s.up.Load(), Behind: s.behind.Load()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.Counters, r.Trouble, r.CaughtUp, r.Streams = s.counters, s.trouble, s.caughtUp, len(s.streams)
+	r.Counters, r.Trouble, r.Position, r.Streams = s.counters, s.trouble, s.applied(), len(s.streams)
+	s.caughtUp = s.caughtUp || s.ended && r.Position.Seq >= s.end && time.Since(s.greeted) > helloFor
+	r.CaughtUp = s.caughtUp
 	for name, err := range s.refused {
 		r.Refused = append(r.Refused, Refusal{name, err})
 	}
