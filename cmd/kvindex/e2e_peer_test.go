@@ -669,7 +669,7 @@ func TestE2EPeerGaps(t *testing.T) {
 		// Removals and fresh stores apply.
 		begin = time.Now()
 		p.publish(removed(talkC, 2, 1), stored(talkA, 2, 1))
-		r.sees("a batch in a degraded stream", begin, r.inexact("pod", "degraded", "gap: 2 batches lost", []int{3, 3, 2}, talkA, talkB, talkC))
+		r.sees("a batch in a degraded stream", begin, r.inexact("pod", "degraded", "history: known from seq 3 on", []int{3, 3, 2}, talkA, talkB, talkC))
 		lost(t, r, 2)
 		ends(r, p)
 		lost(t, r, 2)
@@ -740,8 +740,8 @@ func TestE2EPeerPoison(t *testing.T) {
 		{result: "poison", batch: "93cb41dac309"}, // cut off
 		{result: "poison", batch: ""},
 	}
-	talk := prompt{{1, 1 + len(list)}}
-	p.publish(stored(talk, 0, 1))
+	talk, other := prompt{{1, 1 + len(list)}}, prompt{{2, 1}}
+	p.publish(stored(talk, 0, 1), stored(other, 0, 1))
 	r.sees("first contact", begin, r.exact("pod", p, talk))
 	want, lost := map[string]int{"applied": 1}, 0
 	for i, m := range list {
