@@ -58,18 +58,18 @@ func TestFlags(t *testing.T) {
 // TestTurns: batches are as large as they should be, engines get full, and the
 // system prompts stay there whatever is evicted.
 func TestTurns(t *testing.T) {
-	f, err := startFleet(options{engines: loaders, blocks: minBlocks})
+	f, err := startFleet(options{engines: loaders, blocks: minBlocks(32), turn: 32})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.close()
 	e := f.engines[0]
-	for i := range 40 * minBlocks / turnMost {
+	for i := range 40 * minBlocks(32) / 32 {
 		stored, err := f.turn(e)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if begins := stored > turnMost; begins && i > 100 || stored < turnLeast {
+		if begins := stored > 32; begins && i > 100 || stored < turnLeast(32) {
 			t.Fatalf("turn %d stores %d blocks", i, stored)
 		}
 	}
@@ -82,7 +82,7 @@ func TestTurns(t *testing.T) {
 
 // TestDumps: what is missing, too much, or in another number of copies is seen.
 func TestDumps(t *testing.T) {
-	f, err := startFleet(options{engines: loaders, blocks: minBlocks})
+	f, err := startFleet(options{engines: loaders, blocks: minBlocks(32), turn: 32})
 	if err != nil {
 		t.Fatal(err)
 	}

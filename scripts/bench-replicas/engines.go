@@ -18,15 +18,18 @@ const (
 	vocabulary = 150_000
 
 	// Conversations begin with one of a few system prompts, in turn, which are
-	// so used too often to be evicted. A turn adds what fills 16 to 32 blocks; an
-	// engine has some conversations at a time, which end after a few turns.
+	// so used too often to be evicted. An engine has some conversations at a time,
+	// which end after a few turns.
 	systemPrompts, systemBlocks = 4, 32
-	turnLeast, turnMost         = 16, 32
 	turns, conversations        = 4, 8
-
-	// minBlocks is room for all conversations twice.
-	minBlocks = 2 * (conversations*turns*turnMost + systemPrompts*systemBlocks)
 )
+
+// minBlocks is room for all conversations twice, whose turns add so many blocks
+// at most.
+func minBlocks(turn int) int { return 2 * (conversations*turns*turn + systemPrompts*systemBlocks) }
+
+// turnLeast is how many blocks a turn adds at least.
+func turnLeast(turn int) int { return turn / 2 }
 
 // engine is a fake engine and those who talk to it.
 type engine struct {
@@ -42,12 +45,13 @@ type engine struct {
 type fleet struct {
 	engines []*engine
 	system  [][]uint32
+	adds    int          // blocks, a turn at most
 	stored  atomic.Int64 // blocks
 	batches atomic.Int64
 }
 
 func startFleet(o options) (*fleet, error) {
-	f := &fleet{}
+	f := &fleet{adds: o.turn}
 	r := rand.New(rand.NewPCG(1, 1))
 	for range systemPrompts {
 		f.system = append(f.system, randomTokens(r, systemBlocks*blockSize))
@@ -103,7 +107,7 @@ func (f *fleet) turn(e *engine) (stored int, err error) {
 		}
 		e.open[i], e.said[i] = append(e.open[i][:0], begin...), 0
 	}
-	n := turnLeast + e.rand.IntN(turnMost-turnLeast+1)
+	n := turnLeast(f.adds) + e.rand.IntN(f.adds-turnLeast(f.adds)+1)
 	for range n * blockSize {
 		e.open[i] = append(e.open[i], e.rand.Uint32N(vocabulary))
 	}

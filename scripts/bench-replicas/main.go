@@ -34,6 +34,7 @@ Usage:
 Examples:
   make bench-replicas
   go run -tags nomsgpack ./scripts/bench-replicas --rate 20000
+  go run -tags nomsgpack ./scripts/bench-replicas --turn 32 --blocks 4000
   go run -tags nomsgpack ./scripts/bench-replicas --engines 8 --rate 10000 --seconds 5 --probes 50
   go run -tags nomsgpack ./scripts/bench-replicas --format json >bench.json
 
@@ -45,6 +46,7 @@ type options struct {
 	binary  string
 	engines int
 	blocks  int
+	turn    int
 	rate    float64
 	seconds float64
 	probes  int
@@ -93,7 +95,8 @@ func parseFlags(args []string, out, errOut io.Writer) (options, error) {
 	f.SetOutput(errOut)
 	f.StringVar(&o.binary, "kvindex", "", "`program` to measure; it is built if none is given")
 	f.IntVar(&o.engines, "engines", 64, "`number` of engines, each with a relay")
-	f.IntVar(&o.blocks, "blocks", 4000, "`blocks` that each engine has room for")
+	f.IntVar(&o.blocks, "blocks", 17000, "`blocks` that each engine has room for")
+	f.IntVar(&o.turn, "turn", 256, "`blocks` that a turn adds at most, half of them at least: each turn is a batch, and removes as many")
 	f.Float64Var(&o.rate, "rate", 100_000, "block `events` a second of all engines, stores and removals")
 	f.Float64Var(&o.seconds, "seconds", 15, "for how `long` the load is measured, beside the restart")
 	f.IntVar(&o.probes, "probes", 300, "`number` of batches whose way is timed, at rest and under load")
@@ -113,8 +116,10 @@ func parseFlags(args []string, out, errOut io.Writer) (options, error) {
 		return o, fmt.Errorf("cannot use --format %q: it must be table or json", o.format)
 	case o.engines < loaders || o.engines > 256:
 		return o, fmt.Errorf("cannot use --engines %d: it must be %d to 256", o.engines, loaders)
-	case o.blocks < minBlocks || o.blocks > 1_000_000:
-		return o, fmt.Errorf("cannot use --blocks %d: it must be %d to 1000000", o.blocks, minBlocks)
+	case o.turn < 2 || o.turn > 4096:
+		return o, fmt.Errorf("cannot use --turn %d: it must be 2 to 4096", o.turn)
+	case o.blocks < minBlocks(o.turn) || o.blocks > 1_000_000:
+		return o, fmt.Errorf("cannot use --blocks %d: it must be %d to 1000000, for turns of up to %d", o.blocks, minBlocks(o.turn), o.turn)
 	case o.rate < 100 || o.rate > 10_000_000:
 		return o, fmt.Errorf("cannot use --rate %g: it must be 100 to 10000000", o.rate)
 	case o.seconds < 1 || o.seconds > 3600:

@@ -33,7 +33,7 @@ type bench struct {
 func measure(ctx context.Context, o options, p *progress) (r *report, err error) {
 	b := &bench{o: o, say: p.say, binary: o.binary}
 	defer b.close()
-	r = &report{CPUs: runtime.NumCPU(), Engines: o.engines, Blocks: o.blocks, Wanted: o.rate}
+	r = &report{CPUs: runtime.NumCPU(), Engines: o.engines, Blocks: o.blocks, Turn: o.turn, Wanted: o.rate}
 	if err := b.start(ctx); err != nil {
 		return nil, err
 	}

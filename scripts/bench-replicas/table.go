@@ -13,6 +13,7 @@ type report struct {
 	CPUs    int     `json:"cpus"`
 	Engines int     `json:"engines"`
 	Blocks  int     `json:"blocks_an_engine"`
+	Turn    int     `json:"blocks_a_turn_at_most"`
 	Seconds float64 `json:"seconds"`
 
 	Wanted  float64 `json:"wanted_events_per_s"`
@@ -90,13 +91,14 @@ func (t target) met() bool {
 	return t.Got <= t.Want
 }
 
+// visibleWithin is what kvindex promises of an event, p99, in milliseconds.
+const visibleWithin = 50
+
 func (r *report) judge() {
 	r.Targets = []target{
 		{"block events a second that stay bounded", r.Reached, trialReach * r.Wanted, "/s", true},
-		{"publish to visible at rest, p99", worst(r.Rest.P99), 20, "ms", false},
-		{"publish to visible under load, p50", worst(r.Load.P50), 20, "ms", false},
-		{"publish to visible under load, p99", worst(r.Load.P99), 100, "ms", false},
-		{"processor time of a relay, a batch", r.RelayPerBatch, 500, "us", false},
+		{"publish to visible at rest, p99", worst(r.Rest.P99), visibleWithin, "ms", false},
+		{"publish to visible under load, p99", worst(r.Load.P99), visibleWithin, "ms", false},
 		{"start of a killed replica to ready", r.Restart.Ready, 5, "s", false},
 		{"... to live on all streams: exact", r.Restart.Live, 5, "s", false},
 		{"queries that nobody answered meanwhile", float64(r.Restart.Failed), 0, "", false},
@@ -174,6 +176,6 @@ block events: stores and removals of full caches, in batches of %d to %d blocks 
 visible: from an engine's computing of a batch of one block until the query of a replica finds it, asked again every %v.
 killed: SIGKILL under that load; %v later it is started again, with snapshots in Redis every %v. The client asks for prompts
   that every engine holds all the time; it follows /readyz, which it reads every %v.
-`, turnLeast, turnMost, 100*trialReach, trialTime, trialLimit, pollPause, deadFor, snapshotEvery, readyEvery)
+`, turnLeast(r.Turn), r.Turn, 100*trialReach, trialTime, trialLimit, pollPause, deadFor, snapshotEvery, readyEvery)
 	return w.Flush()
 }
