@@ -99,6 +99,7 @@ type natsConfig struct {
 	URL             string    `koanf:"url" yaml:"url"`                           // nats://HOST:4222, or several with commas
 	Stream          string    `koanf:"stream" yaml:"stream"`                     // the JetStream stream of the relays
 	Models          []string  `koanf:"models" yaml:"models"`                     // only the instances of these; empty: all
+	MaxStreams      int       `koanf:"max_streams" yaml:"max_streams"`           // that are followed: whoever may publish names them
 	CredentialsFile string    `koanf:"credentials_file" yaml:"credentials_file"` // of a NATS user
 	TokenFile       string    `koanf:"token_file" yaml:"token_file"`
 	TLS             tlsConfig `koanf:"tls" yaml:"tls"`
@@ -147,7 +148,7 @@ func defaultConfig() config {
 			SuspectTTL: events.DefaultSuspectTTL, Grace: events.DefaultGrace,
 		},
 		Snapshot:  snapshotConfig{Cluster: "default", Interval: time.Minute},
-		NATS:      natsConfig{Stream: natssource.DefaultStream},
+		NATS:      natsConfig{Stream: natssource.DefaultStream, MaxStreams: natssource.DefaultMaxStreams},
 		Tokenizer: tokenizerConfig{CacheBytes: 64 << 20, AskEngines: true, SampleEvery: 1000, ProveEvery: 10 * time.Minute},
 		Kthena:    kthenaConfig{MaxBlocks: 4096, Timeout: 100 * time.Millisecond},
 		API:       apiConfig{MaxBody: 8 << 20, MaxQueries: 256, DrainTime: time.Second},
@@ -193,6 +194,7 @@ func (c *config) validate() error {
 	}
 	positive("events.suspect_ttl", int64(c.Events.SuspectTTL))
 	positive("events.grace", int64(c.Events.Grace))
+	positive("nats.max_streams", int64(c.NATS.MaxStreams))
 	if err := c.Snapshot.validate(); err != nil {
 		bad("snapshot.%w", err)
 	}

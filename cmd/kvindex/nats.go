@@ -40,7 +40,7 @@ func newNATSReader(c *config, log *slog.Logger) (natsReader, error) {
 	}
 	source, err := natssource.New(natssource.Options{
 		Connect: c.NATS.connect(), Stream: c.NATS.Stream, Models: c.NATS.Models, BlockSizes: sizes,
-		MaxReplays: c.Events.MaxReplays, Logger: log,
+		MaxReplays: c.Events.MaxReplays, MaxStreams: c.NATS.MaxStreams, Logger: log,
 	})
 	return natsReader{source, slices.Sorted(slices.Values(c.NATS.Models)), log, &sync.WaitGroup{}}, err
 }

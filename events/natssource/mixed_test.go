@@ -74,6 +74,27 @@ func TestSocketsAndNATS(t *testing.T) {
 	})
 }
 
+// TestMaxStreams: whoever may publish names instances, and no more of them are
+// followed than there may be.
+func TestMaxStreams(t *testing.T) {
+	r := newRig(t)
+	e := r.engine(enginesim.EngineOptions{Seed: 1})
+	k := r.reader(func(o *natssource.Options) { o.MaxStreams = 1 })
+	r.relay("first", e, nil)
+	work(t, e, 5)
+	k.awaitTruth("first", e)
+	r.relay("second", e, nil)
+	r.relay("third", e, nil)
+	work(t, e, 5)
+	eventually(t, func() string {
+		if rep := k.source.Report(); rep.Streams != 1 || len(rep.Refused) != 1 || !strings.Contains(rep.Refused[0].Err.Error(), "nats.max_streams") {
+			return fmt.Sprintf("%d followed, refused: %+v", rep.Streams, rep.Refused)
+		}
+		return ""
+	})
+	k.awaitTruth("first", e)
+}
+
 // TestReplicasConverge: replicas that read the same stream, one of them
 // started in the middle, hold the same.
 func TestReplicasConverge(t *testing.T) {

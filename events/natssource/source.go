@@ -51,10 +51,17 @@ type Options struct {
 	MaxReplays int
 	// ReplayIdle is how long an answer of a relay may pause. Default 3 s.
 	ReplayIdle time.Duration
+	// MaxStreams is how many streams are followed at most: whoever may publish
+	// names them. As many that are refused are remembered. Default
+	// DefaultMaxStreams.
+	MaxStreams int
 	// Check is how often the position is compared with the stream. Default 2 s.
 	Check  time.Duration
 	Logger *slog.Logger // nil: discard
 }
+
+// DefaultMaxStreams is far above what a fleet has.
+const DefaultMaxStreams = 4096
 
 func (o *Options) setDefaults() {
 	if o.Stream == "" {
@@ -65,6 +72,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.MaxReplays <= 0 {
 		o.MaxReplays = 8
+	}
+	if o.MaxStreams <= 0 {
+		o.MaxStreams = DefaultMaxStreams
 	}
 	for _, d := range []struct {
 		v *time.Duration
@@ -218,11 +228,16 @@ func (s *Source) find(fleet Fleet, name Name, retry bool) *stream {
 	s.mu.Lock()
 	st, ok := s.streams[name]
 	_, refused := s.refused[name]
+	full := len(s.streams) >= s.opts.MaxStreams
 	s.mu.Unlock()
 	if ok {
 		return st
 	}
 	if refused && !retry {
+		return nil
+	}
+	if full {
+		s.refuse(name, fmt.Errorf("%d streams are followed already, which is the most: see nats.max_streams", s.opts.MaxStreams))
 		return nil
 	}
 	st = s.stream(name)
@@ -231,18 +246,30 @@ func (s *Source) find(fleet Fleet, name Name, retry bool) *stream {
 		Streams: []events.StreamSpec{{Rank: name.Rank, Endpoint: "nats://" + name.Events(), ReplayEndpoint: "nats://" + name.Replay()}},
 	})
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err == nil {
 		delete(s.refused, name)
+		s.mu.Unlock()
 		return st
 	}
 	delete(s.streams, name)
 	close(st.done) // others may wait for its goroutine, which there will not be
-	if s.refused[name] == nil && !errors.Is(err, events.ErrClosed) {
+	s.mu.Unlock()
+	s.refuse(name, err)
+	return nil
+}
+
+// refuse remembers why a stream is not followed, and says it once.
+func (s *Source) refuse(name Name, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.refused[name]
+	switch {
+	case !known && len(s.refused) >= s.opts.MaxStreams:
+		return // said often enough
+	case !known && !errors.Is(err, events.ErrClosed):
 		s.log.Warn("a stream that comes over NATS is not followed", "subject", name.Events(), "error", err)
 	}
 	s.refused[name] = err
-	return nil
 }
 
 // Expect brings streams into the fleet that a snapshot told of, before Run: the
