@@ -46,11 +46,12 @@ type snapshots struct {
 	sources  []snapshot.Source
 	schedule *snapshot.Schedule // nil: nothing is written
 	size     atomic.Int64       // of the index in the last snapshot
+	hurry    chan struct{}      // closed at the end: what is written then is to be there soon
 	wg       sync.WaitGroup
 }
 
 func newSnapshots(c config, f *events.Fleet, x *indexer.Index, log *slog.Logger) (*snapshots, error) {
-	s := &snapshots{config: c, fleet: f, index: x, log: log}
+	s := &snapshots{config: c, fleet: f, index: x, log: log, hurry: make(chan struct{})}
 	var sinks []snapshot.Sink
 	for _, url := range c.Snapshot.Peers {
 		p, err := peer.New(peer.Options{URL: url, TokenFile: c.Snapshot.PeerTokenFile})
@@ -112,10 +113,15 @@ func (s *snapshots) Changes() uint64 { return s.fleet.Changes() }
 // WriteBody implements snapshot.Content. Streams stand still while the index is
 // copied, not while w is written to.
 func (s *snapshots) WriteBody(w io.Writer) error {
+	return s.writeBody(w, snapshot.Pace{Most: min(15*time.Second, s.config.Snapshot.Interval/4), Hurry: s.hurry})
+}
+
+func (s *snapshots) writeBody(w io.Writer, pace snapshot.Pace) error {
 	var head, body []byte
 	var err error
-	room := s.size.Load()
-	buf := make([]byte, 0, room+room/8) // growing it would take most of the time that streams stand still
+	size := int(s.size.Load())
+	buf, release := snapshot.Room(size + size/8) // growing it would take most of the time that streams stand still
+	defer release()
 	s.fleet.Freeze(func(states []events.InstanceState) {
 		head, err = json.Marshal(states)
 		body = s.index.AppendSnapshot(buf)
@@ -127,8 +133,7 @@ func (s *snapshots) WriteBody(w io.Writer) error {
 	if _, err := w.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(head))), head...)); err != nil {
 		return err
 	}
-	_, err = w.Write(body)
-	return err
+	return pace.Write(w, body)
 }
 
 // restore goes on from the newest snapshot that is whole and fits, if there is
@@ -213,6 +218,7 @@ func (s *snapshots) followAgain(states []events.InstanceState) {
 // start writes snapshots until ctx ends, and then a last one; wait waits for
 // that.
 func (s *snapshots) start(ctx context.Context) {
+	context.AfterFunc(ctx, func() { close(s.hurry) })
 	if s.schedule != nil {
 		s.wg.Go(func() { s.schedule.Run(ctx) })
 	}

@@ -67,8 +67,7 @@ type Store struct {
 	ids    snapshot.IDs
 }
 
-// batch is how many chunks go in one round trip: what Write and Open need
-// memory for.
+// batch is how many chunks come in one round trip: what Open needs memory for.
 const batch = 4
 
 // New returns a store. It connects to nothing yet.

@@ -65,20 +65,14 @@ func (s *Store) Write(ctx context.Context, m snapshot.Meta, write func(io.Writer
 
 // uploader writes one snapshot.
 type uploader struct {
-	s       *Store
-	id      snapshot.ID
-	pending [batch][]byte // chunks that wait for the round trip
-	waiting int
-	sent    int
+	s    *Store
+	id   snapshot.ID
+	sent int // chunks
 }
 
 func (u *uploader) write(ctx context.Context, h snapshot.Header, write func(io.Writer) error) (snapshot.Info, error) {
 	w, err := snapshot.NewChunkWriter(h, func(_ int, chunk []byte) error {
-		u.pending[u.waiting] = append(u.pending[u.waiting][:0], chunk...)
-		if u.waiting++; u.waiting == batch {
-			return u.send(ctx)
-		}
-		return nil
+		return u.send(ctx, chunk)
 	})
 	if err != nil {
 		return snapshot.Info{}, err
@@ -87,27 +81,16 @@ func (u *uploader) write(ctx context.Context, h snapshot.Header, write func(io.W
 	if err != nil {
 		return snapshot.Info{}, err
 	}
-	if err := u.send(ctx); err != nil {
-		return snapshot.Info{}, err
-	}
 	return info, u.publish(ctx, manifest)
 }
 
-// send sends the chunks that wait.
-func (u *uploader) send(ctx context.Context) error {
-	if u.waiting == 0 {
-		return nil
-	}
-	_, err := u.s.o.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i := range u.waiting {
-			// A writer that dies leaves its chunks behind, but not for long. One that
-			// takes longer than that between two round trips fails in keep.
-			p.Set(ctx, u.s.chunk(u.id, u.sent+i), u.pending[i], u.s.o.Grace)
-		}
-		return nil
-	})
-	u.sent += u.waiting
-	u.waiting = 0
+// send sends a chunk. There is one in each round trip: Redis, which serves others
+// too, has little to do at once, and so have we.
+func (u *uploader) send(ctx context.Context, chunk []byte) error {
+	// A writer that dies leaves its chunks behind, but not for long. One that
+	// takes longer than that to the end fails in publish.
+	err := u.s.o.Client.Set(ctx, u.s.chunk(u.id, u.sent), chunk, u.s.o.Grace).Err()
+	u.sent++
 	return err
 }
 
