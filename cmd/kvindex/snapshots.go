@@ -46,6 +46,8 @@ type snapshots struct {
 	sources  []snapshot.Source
 	schedule *snapshot.Schedule // nil: nothing is written
 	size     atomic.Int64       // of the index in the last snapshot
+	progress restoring          // of restore
+	restored atomic.Bool        // something was
 	hurry    chan struct{}      // closed at the end: what is written then is to be there soon
 	wg       sync.WaitGroup
 }
@@ -119,8 +121,7 @@ func (s *snapshots) WriteBody(w io.Writer) error {
 func (s *snapshots) writeBody(w io.Writer, pace snapshot.Pace) error {
 	var head, body []byte
 	var err error
-	size := int(s.size.Load())
-	buf, release := snapshot.Room(size + size/8) // growing it would take most of the time that streams stand still
+	buf, release := snapshot.Room(s.room()) // growing it would take most of the time that streams stand still
 	defer release()
 	s.fleet.Freeze(func(states []events.InstanceState) {
 		head, err = json.Marshal(states)
@@ -136,14 +137,29 @@ func (s *snapshots) writeBody(w io.Writer, pace snapshot.Pace) error {
 	return pace.Write(w, body)
 }
 
+// room is how many bytes the next snapshot may need.
+func (s *snapshots) room() int {
+	last, blocks := int(s.size.Load()), 0
+	for _, t := range s.index.Stats().Tables {
+		blocks += t.UniqueBlocks
+	}
+	return max(last+last/8, 20*blocks)
+}
+
 // restore goes on from the newest snapshot that is whole and fits, if there is
 // one. It is called before anything is followed.
 func (s *snapshots) restore(ctx context.Context) {
 	if len(s.sources) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, max(s.config.Events.WarmupTimeout, 5*time.Second))
+	defer s.progress.log(s.log)()
+	// What goes on may take its time. If all sources together bring nothing for so
+	// long, it is over.
+	patience := max(s.config.Events.WarmupTimeout, 5*time.Second)
+	trying, cancel := context.WithCancel(ctx)
 	defer cancel()
+	nothing := time.AfterFunc(patience, cancel)
+	defer nothing.Stop()
 	var read *indexer.Snapshot // and not used
 	var states []events.InstanceState
 	decode := func(_ snapshot.Header, body io.Reader) (func(), error) {
@@ -156,6 +172,7 @@ func (s *snapshots) restore(ctx context.Context) {
 			return nil, err
 		}
 		if states, read, err = decodeSnapshot(s.index, b); err != nil {
+			nothing.Reset(patience)
 			return nil, err
 		}
 		return func() {
@@ -166,10 +183,17 @@ func (s *snapshots) restore(ctx context.Context) {
 				s.log.Warn("the index is too small for the snapshot", "blocks_left_out", read.Refused)
 			}
 			read = nil
+			s.restored.Store(true)
 		}, nil
 	}
-	chain := snapshot.Chain{Sources: s.sources, Attempt: max(s.config.Events.WarmupTimeout*2/3, 5*time.Second)}
-	done, err := chain.Restore(ctx, snapshot.Expect{
+	chain := snapshot.Chain{Sources: s.sources, Patience: patience * 2 / 3, Progress: func(p snapshot.Progress) {
+		s.progress.moved(p)
+		nothing.Reset(patience)
+		if p.Whole {
+			nothing.Stop() // building the index depends on nobody
+		}
+	}}
+	done, err := chain.Restore(trying, snapshot.Expect{
 		Cluster: s.config.Snapshot.Cluster, Kind: snapshotKind, MinVersion: snapshotVersion, MaxVersion: snapshotVersion, Params: s.params(),
 	}, decode)
 	if read != nil {
@@ -179,6 +203,10 @@ func (s *snapshots) restore(ctx context.Context) {
 		if !errors.Is(f.Err, snapshot.ErrNone) {
 			s.log.Warn("a snapshot cannot be used", "source", f.Source, "id", f.ID, "reason", string(f.Reason), "error", f.Err)
 		}
+	}
+	if ctx.Err() != nil && err != nil {
+		s.log.Info("no snapshot was restored: stopping", "progress", s.progress.String())
+		return
 	}
 	if err != nil {
 		s.log.Info("no snapshot to go on from: starting cold", "looked_at", len(s.sources))

@@ -128,7 +128,7 @@ func (c *content) Meta() snapshot.Meta {
 // WriteBody writes what kvindex's snapshots hold, as kvindex writes them: see
 // cmd/kvindex.
 func (c *content) WriteBody(w io.Writer) error {
-	room, release := snapshot.Room(c.size + c.size/8)
+	room, release := snapshot.Room(c.room())
 	defer release()
 	head, body, _, err := c.freeze(room)
 	if err != nil {
@@ -139,6 +139,8 @@ func (c *content) WriteBody(w io.Writer) error {
 	}
 	return c.pace.Write(w, body)
 }
+
+func (c *content) room() int { return max(c.size+c.size/8, 20*tableOf(c.index).Stats().UniqueBlocks) }
 
 // freeze copies everything to where there is room, and says how long streams
 // stood still.

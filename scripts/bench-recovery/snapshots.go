@@ -42,7 +42,7 @@ func measureSnapshots(ctx context.Context, o options, t *table) error {
 	var stood []time.Duration
 	size := 0
 	for range o.rounds {
-		room, release := snapshot.Room(c.size + c.size/8)
+		room, release := snapshot.Room(c.room())
 		head, body, d, err := c.freeze(room)
 		release() // only the sizes are of interest
 		if err != nil {
