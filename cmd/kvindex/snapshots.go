@@ -32,6 +32,10 @@ const (
 	snapshotVersion = 1
 )
 
+// writerStands is for how many intervals a snapshot stands against those of
+// replicas that know less: so many may fail or be late.
+const writerStands = 3
+
 // maxSnapshotBody bounds what is read of a body: about 20 bytes a block.
 const maxSnapshotBody = 16 << 30
 
@@ -95,12 +99,27 @@ func (s *snapshots) openRedis() (*redisstore.Store, error) {
 	if s.redis, err = redisstore.Connect(conn); err != nil {
 		return nil, err
 	}
-	return redisstore.New(redisstore.Options{Client: s.redis, Name: conn.String(), Cluster: c.Cluster})
+	return redisstore.New(redisstore.Options{Client: s.redis, Name: conn.String(), Cluster: c.Cluster, Stands: writerStands * c.Interval})
 }
 
 // Meta implements snapshot.Content.
 func (s *snapshots) Meta() snapshot.Meta {
-	return snapshot.Meta{Cluster: s.config.Snapshot.Cluster, Kind: snapshotKind, Version: snapshotVersion, Params: s.params()}
+	m := snapshot.Meta{Cluster: s.config.Snapshot.Cluster, Kind: snapshotKind, Version: snapshotVersion, Params: s.params()}
+	s.fleet.Freeze(func(states []events.InstanceState) { m.Complete = complete(states) })
+	return m
+}
+
+// complete is of how many streams nothing is missing: neither what was before we
+// came nor anything since.
+func complete(states []events.InstanceState) (n int) {
+	for _, in := range states {
+		for _, st := range in.Streams {
+			if st.HistoryFrom == 0 && st.Lost == 0 && st.Poison == 0 && st.BadEvents == 0 && st.Refused == 0 {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // params are what a snapshot's content depends on, beside the seed, which the
@@ -291,6 +310,7 @@ func (c *snapshotConfig) validate() error {
 type snapshotCollector struct {
 	schedule                                    *snapshot.Schedule
 	written, failed, took, bytes, last, skipped *prometheus.Desc
+	keptBack                                    *prometheus.Desc
 }
 
 func (s *snapshots) collectors() []prometheus.Collector {
@@ -305,6 +325,7 @@ func (s *snapshots) collectors() []prometheus.Collector {
 		written:  desc("written_total", "Snapshots written."),
 		failed:   desc("failed_total", "Snapshots that could not be written, by reason.", "reason"),
 		skipped:  desc("skipped_total", "Snapshots not written because nothing had changed, or others' were newer."),
+		keptBack: desc("kept_back_total", "Snapshots not written because a replica that knows more writes to the same place."),
 		took:     desc("last_duration_seconds", "Time that the last snapshot took."),
 		bytes:    desc("last_bytes", "Size of the last snapshot."),
 		last:     desc("last_written_timestamp_seconds", "When the last snapshot was written."),
@@ -313,7 +334,7 @@ func (s *snapshots) collectors() []prometheus.Collector {
 
 // Describe implements prometheus.Collector.
 func (c *snapshotCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.written, c.failed, c.took, c.bytes, c.last, c.skipped} {
+	for _, d := range []*prometheus.Desc{c.written, c.failed, c.took, c.bytes, c.last, c.skipped, c.keptBack} {
 		ch <- d
 	}
 }
@@ -325,6 +346,7 @@ func (c *snapshotCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, s := range c.schedule.Counters() {
 		send(c.written, prometheus.CounterValue, float64(s.Written), s.Sink)
+		send(c.keptBack, prometheus.CounterValue, float64(s.Fuller), s.Sink)
 		send(c.skipped, prometheus.CounterValue, float64(s.Unchanged+s.Superseded), s.Sink)
 		for reason, n := range s.Failed {
 			send(c.failed, prometheus.CounterValue, float64(n), s.Sink, string(reason))
