@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -77,7 +78,7 @@ func TestRegister(t *testing.T) {
 	}
 	r.fleet.registerErr = &NotYetError{Reason: "snapshot: 3 of 9 MiB", RetryAfter: 1500 * time.Millisecond}
 	resp := r.do("POST", "/register", `{"url":"http://10.0.0.7:8000"}`)
-	if said := text(t, resp); resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "2" || !strings.Contains(said, "3 of 9 MiB") {
+	if said := text(t, resp); resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "2" || !strings.Contains(said, "3 of 9 MiB") {
 		t.Errorf("%d, Retry-After %q: %s", resp.StatusCode, resp.Header.Get("Retry-After"), said)
 	}
 	if v := r.post("/register?strict=1", `{"instance":"a"}`, 400); !strings.Contains(v["reason"].(string), "instance_id meant?") {

@@ -214,8 +214,7 @@ func (s *service) start(ctx context.Context) (<-chan error, error) {
 	go func() { done <- s.http.Serve(s.lis) }()
 	s.log.Info("kvindex answers", "url", s.url(), "instances", len(specs), "version", version)
 	ctx, s.stop = context.WithCancel(ctx)
-	s.snapshots.restore(ctx)
-	if ctx.Err() != nil {
+	if !s.snapshots.restore(ctx) {
 		return done, nil // nothing is begun that would end at once
 	}
 	if err := s.static.Start(ctx, specs); err != nil {

@@ -1,25 +1,14 @@
 package main
 
 import (
-	"io"
 	"log/slog"
 	"net/http"
 
-	"github.com/kvindex/kvindex/indexer/snapshot"
 	"github.com/kvindex/kvindex/indexer/snapshot/peer"
 )
 
-// peerRate is how fast a replica that starts gets a snapshot, in bytes a second:
-// it waits, and takes longer to build its index than to get this.
-const peerRate = 64 << 20
-
 // offered is what other replicas get.
 type offered struct{ *snapshots }
-
-// WriteBody implements peer.Content.
-func (o offered) WriteBody(w io.Writer) error {
-	return o.writeBody(w, snapshot.Pace{Rate: peerRate, Hurry: o.hurry})
-}
 
 // Size implements peer.Content.
 func (o offered) Size() int64 { return o.size.Load() }

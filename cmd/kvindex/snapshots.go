@@ -134,10 +134,6 @@ func (s *snapshots) Changes() uint64 { return s.fleet.Changes() }
 // WriteBody implements snapshot.Content. Streams stand still while the index is
 // copied, not while w is written to.
 func (s *snapshots) WriteBody(w io.Writer) error {
-	return s.writeBody(w, snapshot.Pace{Most: min(15*time.Second, s.config.Snapshot.Interval/4), Hurry: s.hurry})
-}
-
-func (s *snapshots) writeBody(w io.Writer, pace snapshot.Pace) error {
 	var head, body []byte
 	var err error
 	buf, release := snapshot.Room(s.room()) // growing it would take most of the time that streams stand still
@@ -153,7 +149,7 @@ func (s *snapshots) writeBody(w io.Writer, pace snapshot.Pace) error {
 	if _, err := w.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(head))), head...)); err != nil {
 		return err
 	}
-	return pace.Write(w, body)
+	return snapshot.Pace{Most: min(15*time.Second, s.config.Snapshot.Interval/4), Hurry: s.hurry}.Write(w, body)
 }
 
 // room is how many bytes the next snapshot may need.
@@ -166,10 +162,11 @@ func (s *snapshots) room() int {
 }
 
 // restore goes on from the newest snapshot that is whole and fits, if there is
-// one. It is called before anything is followed.
-func (s *snapshots) restore(ctx context.Context) {
+// one. It is called before anything is followed, and returns false if ctx ended
+// it.
+func (s *snapshots) restore(ctx context.Context) (goOn bool) {
 	if len(s.sources) == 0 {
-		return
+		return true
 	}
 	defer s.progress.log(s.log)()
 	// What goes on may take its time. If all sources together bring nothing for so
@@ -225,15 +222,16 @@ func (s *snapshots) restore(ctx context.Context) {
 	}
 	if ctx.Err() != nil && err != nil {
 		s.log.Info("no snapshot was restored: stopping", "progress", s.progress.String())
-		return
+		return false
 	}
 	if err != nil {
 		s.log.Info("no snapshot to go on from: starting cold", "looked_at", len(s.sources))
-		return
+		return true
 	}
 	s.log.Info("restored a snapshot: what it holds is suspect until its engines prove it", "source", done.Source, "id", done.Info.ID,
 		"age", time.Since(done.Info.Created).Round(time.Second), "bytes", done.Info.Bytes, "took", done.Took.Round(time.Millisecond), "instances", len(states))
 	s.followAgain(states)
+	return true
 }
 
 // decodeSnapshot reads a body, for an index.

@@ -33,9 +33,7 @@ func (p Pace) Write(w io.Writer, body []byte) error {
 		p.Most = 15 * time.Second
 	}
 	each := time.Duration(float64(piece) / float64(p.Rate) * float64(time.Second))
-	if n := time.Duration(len(body)/piece + 1); each*n > p.Most {
-		each = p.Most / n
-	}
+	each = min(each, p.Most/time.Duration(len(body)/piece+1))
 	return onLowlyThread(func() error { return p.write(w, body, each) })
 }
 

@@ -70,7 +70,7 @@ func TestRoom(t *testing.T) {
 			t.Errorf("room for %d of %d bytes", cap(b), n)
 		}
 		b = append(b, bytes.Repeat([]byte{7}, cap(b))...)
-		grown := append(b, 8) //nolint:gocritic // another slice: that is the point
+		grown := append(b, 8)
 		release()
 		want(t, "moved", grown[len(grown)-1], 8)
 		want(t, "moved", grown[0], 7)

@@ -142,14 +142,14 @@ func (p *program) learn(ctx context.Context, engines []*enginesim.Engine) (held 
 		return nil, err
 	}
 	begin := time.Now()
-	for _, e := range engines {
+	for i, e := range engines {
 		wctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		err := e.WaitSubscribers(wctx)
 		cancel()
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("kvindex does not subscribe: %w\n%s", err, p.log.Bytes()), p.end(syscall.SIGKILL))
 		}
-		pool, err := enginesim.NewPool(enginesim.PoolOptions{Vocabulary: 150_000, Seed: uint64(begin.UnixNano())})
+		pool, err := enginesim.NewPool(enginesim.PoolOptions{Vocabulary: 150_000, Seed: uint64(begin.UnixNano()) + uint64(i)})
 		if err != nil {
 			return nil, err
 		}
