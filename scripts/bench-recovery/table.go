@@ -54,7 +54,8 @@ match: a document of %d blocks is hashed and matched in this process; query over
   every minute); of these turns only queries count that met one. Each round has 4 turns of both kinds; shown are the
   medians of what the rounds came to. Redis and the replica that reads snapshots have the lowest priority (nice 19): in a
   fleet they are on other machines, and here they get what processors have left over. Snapshots go out in pieces of
-  256 KiB with rests between them, 16 MiB a second, from a thread of the lowest priority. What is left is the copy: for that time, see above, one processor is busy and the caches are full of other things.
+  256 KiB with rests between them, 16 MiB a second, from a thread of the lowest priority. What is left is the copy: for
+  that time, see above, one processor is busy and the caches are full of other things.
 process start: %d real sockets of fake engines whose replays hold 100 batches, %d blocks in a snapshot on disk. An answer
   is possible at once, and has blocks when the snapshot is in the index; it is exact when the replay of every engine has
   brought the last batch that the snapshot knows, unchanged. Bounded by building the index and by a round trip to each
