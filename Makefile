@@ -135,7 +135,7 @@ bench-http: setup build ## queries a second and latencies over HTTP, with and wi
 	go run ./scripts/bench-http --kvindex build/kvindex
 
 .PHONY: bench-recovery
-bench-recovery: ## snapshots and restarts, with targets, about 3 minutes; SCALE=10 for 10 million blocks
+bench-recovery: ## snapshots and restarts, with targets, about 4 minutes; SCALE=10 for 10 million blocks
 	go run ./scripts/bench-recovery -scale $(SCALE)
 
 .PHONY: bench-replicas

@@ -23,8 +23,8 @@ type work struct {
 	out  []byte
 }
 
-func newWork(x *indexer.Index, f Fleet, h *blockHashes) *work {
-	return &work{m: matcher{index: x, fleet: f, hashes: h, named: map[string]int32{}, spelt: map[string]struct{}{}}}
+func newWork(x *indexer.Index, f Fleet, h *blockHashes, starting func() string) *work {
+	return &work{m: matcher{index: x, fleet: f, hashes: h, starting: starting, named: map[string]int32{}, spelt: map[string]struct{}{}}}
 }
 
 // maxPooledBody is the size of a body above which its storage is left to the

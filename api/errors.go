@@ -93,6 +93,9 @@ func toError(err error) *Error {
 	if e, ok := errors.AsType[*InvalidError](err); ok {
 		return &Error{http.StatusUnprocessableEntity, codeUnprocessable, e.Error(), e.Field}
 	}
+	if e, ok := errors.AsType[*NotYetError](err); ok {
+		return unavailable("%s", e.Error())
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return &Error{http.StatusRequestTimeout, codeRequestAborted, "the request was given up before it was answered", ""}
 	}

@@ -18,7 +18,8 @@ type Fleet interface {
 	// Register starts following an instance, or one more rank of it. The
 	// same registration again changes nothing and is no error. Errors that
 	// the API explains to the caller: *ConflictError, *IncompleteError,
-	// *UnreachableError, *InvalidError; any other is a fault of the server.
+	// *UnreachableError, *InvalidError, *NotYetError; any other is a fault of
+	// the server.
 	Register(ctx context.Context, r Registration) (Outcome, error)
 
 	// Unregister stops following an instance, or one rank of it, and retires
@@ -187,6 +188,15 @@ func (e *UnreachableError) Error() string {
 	}
 	return s + ". Register it by endpoint instead"
 }
+
+// NotYetError says that the fleet cannot be changed now, and when to try again.
+type NotYetError struct {
+	Reason     string
+	RetryAfter time.Duration
+}
+
+// Error is the reason.
+func (e *NotYetError) Error() string { return e.Reason }
 
 // InvalidError says that a field of a registration cannot be meant as it
 // stands, such as an endpoint that nothing can connect to.

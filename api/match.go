@@ -72,6 +72,8 @@ type matcher struct {
 	index  *indexer.Index
 	fleet  Fleet
 	hashes *blockHashes
+	// starting says why nothing is known yet.
+	starting func() string
 
 	model, lora string // as resolved
 	tables      []*indexer.Table
@@ -329,6 +331,9 @@ func (m *matcher) coldReason(known bool) string {
 	}
 	if n > 0 {
 		return fmt.Sprintf("no stream of model %s has been followed yet: %d of its instances connecting", shown(m.model), n)
+	}
+	if why := m.starting(); why != "" {
+		return "nothing is known yet: " + why
 	}
 	if known {
 		return fmt.Sprintf("no instance of model %s is registered", shown(m.model))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -66,6 +67,9 @@ func (s *Server) panicked(c *gin.Context, r route, p any) {
 // fail answers err, and logs it if it is the server's fault.
 func (s *Server) fail(c *gin.Context, r route, err error) {
 	e := toError(err)
+	if later, ok := errors.AsType[*NotYetError](err); ok {
+		c.Writer.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(later.RetryAfter.Seconds()))))
+	}
 	if e.Status == http.StatusInternalServerError {
 		if ok, suppressed := s.failures.allow(time.Now()); ok {
 			s.log.Error("a request failed", "route", r.path, "error", err.Error(), "suppressed", suppressed)

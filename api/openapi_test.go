@@ -201,6 +201,9 @@ func TestResponsesFitTheDocument(t *testing.T) {
 	check(r, "POST", "/register", "/register", `{"aliases":["`+strings.Repeat("x", 70000)+`"]}`, 413)
 	check(r, "POST", "/register", "/register", reg, 415, func(r *http.Request) { r.Header.Set("Content-Encoding", "br") })
 	check(r, "POST", "/register", "/register", reg, 408, func(r *http.Request) { r.Body = io.NopCloser(errReader{}) })
+	r.fleet.registerErr = &NotYetError{Reason: "later", RetryAfter: time.Second}
+	check(r, "POST", "/register", "/register", reg, 503)
+	r.fleet.registerErr = nil
 	check(r, "GET", "/workers", "/workers", "", 200)
 	check(r, "POST", "/unregister", "/unregister", `{"instance_id":"new"}`, 200)
 	check(r, "POST", "/unregister", "/unregister", `{"instance_id":"new"}`, 404)

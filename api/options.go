@@ -43,6 +43,11 @@ type Options struct {
 	// still awaited. nil is always ready.
 	Ready func() (ok bool, awaited []string)
 
+	// Starting says why nothing is known yet, "" once that is over. It stands in
+	// the answers to queries of which nothing is known; nil: there is never a
+	// reason.
+	Starting func() string
+
 	// Registry collects the metrics and is served at /metrics. nil makes one
 	// with the Go runtime's and the process's collectors in it.
 	Registry *prometheus.Registry

@@ -323,3 +323,22 @@ func TestAnswerIsWhole(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// TestStarting: who knows nothing yet says why.
+func TestStarting(t *testing.T) {
+	why := "snapshot: 3 of 9 MiB"
+	r := newRig(t, func(o *Options) { o.Starting = func() string { return why } })
+	ask := func() (state, reason string) {
+		v := r.post("/v1/query", `{"model":"m","token_ids":[1,2,3]}`, 200)
+		state, _ = v["state"].(string)
+		reason, _ = v["reason"].(string)
+		return state, reason
+	}
+	if state, reason := ask(); state != "cold" || reason != "nothing is known yet: "+why {
+		t.Errorf("%s: %s", state, reason)
+	}
+	why = ""
+	if state, reason := ask(); state != "cold" || !strings.Contains(reason, "no model") {
+		t.Errorf("%s: %s", state, reason)
+	}
+}

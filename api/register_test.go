@@ -2,8 +2,10 @@ package api
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -73,6 +75,11 @@ func TestRegister(t *testing.T) {
 		if reason, _ := v["reason"].(string); !strings.Contains(reason, c.in) || strings.Contains(reason, "fire") {
 			t.Errorf("%v: %v", c.err, v)
 		}
+	}
+	r.fleet.registerErr = &NotYetError{Reason: "snapshot: 3 of 9 MiB", RetryAfter: 1500 * time.Millisecond}
+	resp := r.do("POST", "/register", `{"url":"http://10.0.0.7:8000"}`)
+	if said := text(t, resp); resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "2" || !strings.Contains(said, "3 of 9 MiB") {
+		t.Errorf("%d, Retry-After %q: %s", resp.StatusCode, resp.Header.Get("Retry-After"), said)
 	}
 	if v := r.post("/register?strict=1", `{"instance":"a"}`, 400); !strings.Contains(v["reason"].(string), "instance_id meant?") {
 		t.Errorf("%v", v)

@@ -42,6 +42,7 @@ type Server struct {
 	version      string
 	limits       Limits
 	ready        func() (bool, []string)
+	starting     func() string
 	auth         auth
 	started      time.Time
 
@@ -69,7 +70,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		index: o.Index, fleet: o.Fleet, tokenizers: o.Tokenizers, log: o.Logger, version: o.Version,
 		limits: o.Limits.withDefaults(), ready: o.Ready, registry: o.Registry, snapshot: o.Snapshot,
-		flat: o.Flat, flatFallback: o.FlatFallback,
+		starting: o.Starting, flat: o.Flat, flatFallback: o.FlatFallback,
 		started: time.Now(), hashes: blockHashes{index: o.Index},
 		spec:     openAPI(o.Version),
 		panics:   throttle{every: time.Second, burst: 1},
@@ -105,7 +106,10 @@ func New(o Options) (*Server, error) {
 	if s.metrics, err = newMetrics(s.registry, s); err != nil {
 		return nil, fmt.Errorf("cannot make the API: %w", err)
 	}
-	s.work.New = func() any { return newWork(s.index, s.fleet, &s.hashes) }
+	if s.starting == nil {
+		s.starting = func() string { return "" }
+	}
+	s.work.New = func() any { return newWork(s.index, s.fleet, &s.hashes, s.starting) }
 	s.engine = s.newEngine()
 	return s, nil
 }

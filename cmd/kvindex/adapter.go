@@ -17,9 +17,10 @@ import (
 
 // fleetAdapter shows an events.Fleet to the API.
 type fleetAdapter struct {
-	fleet  *events.Fleet
-	config *config
-	client *http.Client // for engines that describe themselves
+	fleet   *events.Fleet
+	config  *config
+	client  *http.Client // for engines that describe themselves
+	startup *startup     // before its end the fleet must stay as it is
 
 	view    atomic.Pointer[fleetView]
 	mu      sync.Mutex      // of those who make a new view
@@ -33,9 +34,9 @@ type fleetView struct {
 	byInst map[*events.Instance]*api.Instance
 }
 
-func newFleetAdapter(f *events.Fleet, c *config) *fleetAdapter {
+func newFleetAdapter(f *events.Fleet, c *config, st *startup) *fleetAdapter {
 	a := &fleetAdapter{
-		fleet: f, config: c,
+		fleet: f, config: c, startup: st,
 		client:  &http.Client{Timeout: 5 * time.Second},
 		numeric: map[string]bool{},
 	}
@@ -45,6 +46,9 @@ func newFleetAdapter(f *events.Fleet, c *config) *fleetAdapter {
 
 // Register implements api.Fleet.
 func (a *fleetAdapter) Register(ctx context.Context, r api.Registration) (api.Outcome, error) {
+	if err := a.startup.wait(ctx); err != nil {
+		return api.Outcome{}, err
+	}
 	in := instanceConfig{Model: r.Model, BlockSize: r.BlockSize}
 	spec := events.InstanceSpec{
 		ID: r.InstanceID, Model: r.Model, Tenant: r.Tenant, LoRA: r.LoRA, Salt: r.Salt,
@@ -116,7 +120,10 @@ func invalidField(err error) string {
 }
 
 // Unregister implements api.Fleet.
-func (a *fleetAdapter) Unregister(_ context.Context, u api.Unregistration) (bool, error) {
+func (a *fleetAdapter) Unregister(ctx context.Context, u api.Unregistration) (bool, error) {
+	if err := a.startup.wait(ctx); err != nil {
+		return false, err
+	}
 	inst, ok := a.fleet.Find(u.InstanceID)
 	if !ok {
 		return false, nil

@@ -236,7 +236,7 @@ func twoWriters(f *faultRun) {
 				if i%100 == 0 {
 					body = bytes.Repeat([]byte{byte(w)}, 1_500_000)
 				}
-				_, err := store.Write(f.Context(), snapshot.Meta{Cluster: "default", Kind: "other", Version: 1}, func(out io.Writer) error {
+				_, err := store.Write(f.Context(), snapshot.Meta{Cluster: "default", Kind: "other", Version: 1, Complete: 1}, func(out io.Writer) error {
 					_, err := out.Write(body)
 					return err
 				})

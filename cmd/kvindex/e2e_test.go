@@ -107,9 +107,22 @@ func freeAddr(t testing.TB) string {
 	return lis.Addr().String()
 }
 
-// serve starts the binary and waits until it answers. config is YAML; "" is
-// none. env are more variables.
+// serve starts the binary and waits until it answers, and has restored what
+// there is to restore. config is YAML; "" is none. env are more variables.
 func serve(t testing.TB, config string, env ...string) *server {
+	t.Helper()
+	s := launch(t, config, env...)
+	s.within(time.Minute, func() string {
+		if _, ready := s.do(http.MethodGet, "/readyz", ""); strings.Contains(ready, "snapshot: ") {
+			return ready
+		}
+		return ""
+	})
+	return s
+}
+
+// launch starts the binary and waits until it answers.
+func launch(t testing.TB, config string, env ...string) *server {
 	t.Helper()
 	addr := freeAddr(t)
 	args := []string{"serve", "--listen", addr, "--log-format", "json"}

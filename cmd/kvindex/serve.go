@@ -22,7 +22,6 @@ import (
 	"github.com/kvindex/kvindex/events/discovery"
 	"github.com/kvindex/kvindex/events/zmqsource"
 	"github.com/kvindex/kvindex/indexer"
-	"github.com/kvindex/kvindex/indexer/snapshot/peer"
 	"github.com/kvindex/kvindex/tokenizer"
 )
 
@@ -106,6 +105,7 @@ type service struct {
 	api        *api.Server
 	http       *http.Server
 	lis        net.Listener
+	startup    *startup
 	started    time.Time
 	warm       atomic.Bool        // has been ready
 	stop       context.CancelFunc // ends what static began
@@ -158,7 +158,8 @@ func newService(ctx context.Context, c config, log *slog.Logger) (s *service, er
 	if s.snapshots, err = newSnapshots(c, s.fleet, s.index, s.nats, log); err != nil {
 		return nil, err
 	}
-	adapter := newFleetAdapter(s.fleet, &s.config)
+	s.startup = newStartup(s.snapshots.progress.String)
+	adapter := newFleetAdapter(s.fleet, &s.config, s.startup)
 	s.static = &discovery.Static{Fleet: s.fleet, Client: adapter.client, Logger: log}
 	s.dns = &discovery.DNS{Fleet: s.fleet, Client: adapter.client, Logger: log}
 	if s.engines, err = newEngines(s.fleet, log); err != nil {
@@ -177,8 +178,8 @@ func newService(ctx context.Context, c config, log *slog.Logger) (s *service, er
 		Index: s.index, Fleet: adapter, Tokenizers: s.tokenizers, Logger: log, Version: version,
 		Limits:    api.Limits{BodyBytes: c.API.MaxBody, ConcurrentQueries: c.API.MaxQueries},
 		TokenFile: c.API.TokenFile, AdminTokenFile: c.API.AdminTokenFile,
-		Ready: s.ready, Collectors: slices.Concat(s.nats.collectors(), s.snapshots.collectors(), dnsCollectors(s.dns, &s.config)),
-		Snapshot: peer.NewHandler(peer.HandlerOptions{Content: s.snapshots, Logger: log}),
+		Ready: s.ready, Starting: s.startup.note, Collectors: slices.Concat(s.nats.collectors(), s.snapshots.collectors(), dnsCollectors(s.dns, &s.config)),
+		Snapshot: s.snapshots.offer(s.startup, log),
 	}); err != nil {
 		return nil, err
 	}
@@ -200,8 +201,8 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 // url is where the service answers.
 func (s *service) url() string { return "http://" + s.lis.Addr().String() }
 
-// start follows the configured instances and begins to answer. What ends the
-// HTTP server arrives on the channel.
+// start begins to answer, goes on from a snapshot if there is one, and follows
+// the configured instances. What ends the HTTP server arrives on the channel.
 func (s *service) start(ctx context.Context) (<-chan error, error) {
 	var specs []events.InstanceSpec
 	for _, in := range s.config.Instances {
@@ -211,8 +212,14 @@ func (s *service) start(ctx context.Context) (<-chan error, error) {
 		}
 		specs = append(specs, spec)
 	}
+	done := make(chan error, 1)
+	go func() { done <- s.http.Serve(s.lis) }()
+	s.log.Info("kvindex answers", "url", s.url(), "instances", len(specs), "version", version)
 	ctx, s.stop = context.WithCancel(ctx)
-	restored := s.snapshots.restore(ctx)
+	restored, goOn := s.snapshots.restore(ctx)
+	if !goOn {
+		return done, nil // nothing is begun that would end at once
+	}
 	if err := s.static.Start(ctx, specs); err != nil {
 		return nil, err
 	}
@@ -221,8 +228,7 @@ func (s *service) start(ctx context.Context) (<-chan error, error) {
 	s.snapshots.start(ctx)
 	s.prover.start(ctx)
 	s.reloader.start(ctx)
-	done := make(chan error, 1)
-	go func() { done <- s.http.Serve(s.lis) }()
+	s.startup.end()
 	return done, nil
 }
 
@@ -231,6 +237,10 @@ func (s *service) start(ctx context.Context) (<-chan error, error) {
 // stream that begins or replays later is marked in the answers, and all replicas
 // meet it at once.
 func (s *service) ready() (bool, []string) {
+	late := time.Since(s.started) > s.config.Events.WarmupTimeout
+	if note := s.startup.note(); note != "" {
+		return late, append(loadingTokenizers(s.tokenizers), note)
+	}
 	awaited := append(s.static.Waiting(), loadingTokenizers(s.tokenizers)...)
 	awaited = append(awaited, s.dns.Waiting()...)
 	awaited = append(awaited, s.nats.waiting()...)
@@ -242,7 +252,7 @@ func (s *service) ready() (bool, []string) {
 		}
 	}
 	slices.Sort(awaited)
-	if len(awaited) == 0 || time.Since(s.started) > s.config.Events.WarmupTimeout {
+	if len(awaited) == 0 || late {
 		s.warm.Store(true)
 	}
 	return s.warm.Load(), awaited
@@ -302,7 +312,6 @@ func serve(ctx context.Context, c config, log *slog.Logger) error {
 		s.close()
 		return err
 	}
-	log.Info("kvindex answers", "url", s.url(), "instances", len(c.Instances), "version", version)
 	if !loopback(s.lis.Addr().String()) && c.API.TokenFile == "" {
 		log.Warn("the API is reachable from other machines and asks for no token: set api.token_file, or listen on 127.0.0.1")
 	}

@@ -34,6 +34,10 @@ const (
 	snapshotOldest  = 1
 )
 
+// writerStands is for how many intervals a snapshot stands against those of
+// replicas that know less: so many may fail or be late.
+const writerStands = 3
+
 // maxSnapshotBody bounds what is read of a body: about 20 bytes a block.
 const maxSnapshotBody = 16 << 30
 
@@ -49,11 +53,14 @@ type snapshots struct {
 	sources  []snapshot.Source
 	schedule *snapshot.Schedule // nil: nothing is written
 	size     atomic.Int64       // of the index in the last snapshot
+	progress restoring          // of restore
+	restored atomic.Bool        // something was
+	hurry    chan struct{}      // closed at the end: what is written then is to be there soon
 	wg       sync.WaitGroup
 }
 
 func newSnapshots(c config, f *events.Fleet, x *indexer.Index, n natsReader, log *slog.Logger) (*snapshots, error) {
-	s := &snapshots{config: c, fleet: f, index: x, nats: n, log: log}
+	s := &snapshots{config: c, fleet: f, index: x, nats: n, log: log, hurry: make(chan struct{})}
 	var sinks []snapshot.Sink
 	for _, url := range c.Snapshot.Peers {
 		p, err := peer.New(peer.Options{URL: url, TokenFile: c.Snapshot.PeerTokenFile})
@@ -95,12 +102,27 @@ func (s *snapshots) openRedis() (*redisstore.Store, error) {
 	if s.redis, err = redisstore.Connect(conn); err != nil {
 		return nil, err
 	}
-	return redisstore.New(redisstore.Options{Client: s.redis, Name: conn.String(), Cluster: c.Cluster})
+	return redisstore.New(redisstore.Options{Client: s.redis, Name: conn.String(), Cluster: c.Cluster, Stands: writerStands * c.Interval})
 }
 
 // Meta implements snapshot.Content.
 func (s *snapshots) Meta() snapshot.Meta {
-	return snapshot.Meta{Cluster: s.config.Snapshot.Cluster, Kind: snapshotKind, Version: snapshotVersion, Params: s.params()}
+	m := snapshot.Meta{Cluster: s.config.Snapshot.Cluster, Kind: snapshotKind, Version: snapshotVersion, Params: s.params()}
+	s.fleet.Freeze(func(states []events.InstanceState) { m.Complete = complete(states) })
+	return m
+}
+
+// complete is of how many streams nothing is missing: neither what was before we
+// came nor anything since.
+func complete(states []events.InstanceState) (n int) {
+	for _, in := range states {
+		for _, st := range in.Streams {
+			if st.HistoryFrom == 0 && st.Lost == 0 && st.Poison == 0 && st.BadEvents == 0 && st.Refused == 0 {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // params are what a snapshot's content depends on, beside the seed, which the
@@ -117,8 +139,8 @@ func (s *snapshots) Changes() uint64 { return s.fleet.Changes() }
 func (s *snapshots) WriteBody(w io.Writer) error {
 	var head, body []byte
 	var err error
-	room := s.size.Load()
-	buf := make([]byte, 0, room+room/8) // growing it would take most of the time that streams stand still
+	buf, release := snapshot.Room(s.room()) // growing it would take most of the time that streams stand still
+	defer release()
 	mark := s.nats.mark()
 	s.fleet.Freeze(func(states []events.InstanceState) {
 		head, err = json.Marshal(snapshotHead{states, mark})
@@ -131,19 +153,33 @@ func (s *snapshots) WriteBody(w io.Writer) error {
 	if _, err := w.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(head))), head...)); err != nil {
 		return err
 	}
-	_, err = w.Write(body)
-	return err
+	return snapshot.Pace{Most: min(15*time.Second, s.config.Snapshot.Interval/4), Hurry: s.hurry}.Write(w, body)
+}
+
+// room is how many bytes the next snapshot may need.
+func (s *snapshots) room() int {
+	last, blocks := int(s.size.Load()), 0
+	for _, t := range s.index.Stats().Tables {
+		blocks += t.UniqueBlocks
+	}
+	return max(last+last/8, 20*blocks)
 }
 
 // restore goes on from the newest snapshot that is whole and fits, if there is
 // one, and returns the instances that it tells of. It is called before anything
-// is followed.
-func (s *snapshots) restore(ctx context.Context) []events.InstanceState {
+// is followed. goOn is false if ctx ended it.
+func (s *snapshots) restore(ctx context.Context) (told []events.InstanceState, goOn bool) {
 	if len(s.sources) == 0 {
-		return nil
+		return nil, true
 	}
-	ctx, cancel := context.WithTimeout(ctx, max(s.config.Events.WarmupTimeout, 5*time.Second))
+	defer s.progress.log(s.log)()
+	// What goes on may take its time. If all sources together bring nothing for so
+	// long, it is over.
+	patience := max(s.config.Events.WarmupTimeout, 5*time.Second)
+	trying, cancel := context.WithCancel(ctx)
 	defer cancel()
+	nothing := time.AfterFunc(patience, cancel)
+	defer nothing.Stop()
 	var read *indexer.Snapshot // and not used
 	var head snapshotHead
 	decode := func(_ snapshot.Header, body io.Reader) (func(), error) {
@@ -156,6 +192,7 @@ func (s *snapshots) restore(ctx context.Context) []events.InstanceState {
 			return nil, err
 		}
 		if head, read, err = decodeSnapshot(s.index, b); err != nil {
+			nothing.Reset(patience)
 			return nil, err
 		}
 		return func() {
@@ -167,10 +204,17 @@ func (s *snapshots) restore(ctx context.Context) []events.InstanceState {
 				s.log.Warn("the index is too small for the snapshot", "blocks_left_out", read.Refused)
 			}
 			read = nil
+			s.restored.Store(true)
 		}, nil
 	}
-	chain := snapshot.Chain{Sources: s.sources, Attempt: max(s.config.Events.WarmupTimeout*2/3, 5*time.Second)}
-	done, err := chain.Restore(ctx, snapshot.Expect{
+	chain := snapshot.Chain{Sources: s.sources, Patience: patience * 2 / 3, Progress: func(p snapshot.Progress) {
+		s.progress.moved(p)
+		nothing.Reset(patience)
+		if p.Whole {
+			nothing.Stop() // building the index depends on nobody
+		}
+	}}
+	done, err := chain.Restore(trying, snapshot.Expect{
 		Cluster: s.config.Snapshot.Cluster, Kind: snapshotKind, MinVersion: snapshotOldest, MaxVersion: snapshotVersion, Params: s.params(),
 	}, decode)
 	if read != nil {
@@ -181,14 +225,18 @@ func (s *snapshots) restore(ctx context.Context) []events.InstanceState {
 			s.log.Warn("a snapshot cannot be used", "source", f.Source, "id", f.ID, "reason", string(f.Reason), "error", f.Err)
 		}
 	}
+	if ctx.Err() != nil && err != nil {
+		s.log.Info("no snapshot was restored: stopping", "progress", s.progress.String())
+		return nil, false
+	}
 	if err != nil {
 		s.log.Info("no snapshot to go on from: starting cold", "looked_at", len(s.sources))
-		return nil
+		return nil, true
 	}
 	s.log.Info("restored a snapshot: what it holds is suspect until its engines prove it", "source", done.Source, "id", done.Info.ID,
 		"age", time.Since(done.Info.Created).Round(time.Second), "bytes", done.Info.Bytes, "took", done.Took.Round(time.Millisecond), "instances", len(head.Instances))
 	s.followAgain(head.Instances)
-	return head.Instances
+	return head.Instances, true
 }
 
 // decodeSnapshot reads a body, for an index.
@@ -220,6 +268,7 @@ func (s *snapshots) followAgain(states []events.InstanceState) {
 // start writes snapshots until ctx ends, and then a last one; wait waits for
 // that.
 func (s *snapshots) start(ctx context.Context) {
+	context.AfterFunc(ctx, func() { close(s.hurry) })
 	if s.schedule != nil {
 		s.wg.Go(func() { s.schedule.Run(ctx) })
 	}
@@ -264,6 +313,7 @@ func (c *snapshotConfig) validate() error {
 type snapshotCollector struct {
 	schedule                                    *snapshot.Schedule
 	written, failed, took, bytes, last, skipped *prometheus.Desc
+	keptBack                                    *prometheus.Desc
 }
 
 func (s *snapshots) collectors() []prometheus.Collector {
@@ -278,6 +328,7 @@ func (s *snapshots) collectors() []prometheus.Collector {
 		written:  desc("written_total", "Snapshots written."),
 		failed:   desc("failed_total", "Snapshots that could not be written, by reason.", "reason"),
 		skipped:  desc("skipped_total", "Snapshots not written because nothing had changed, or others' were newer."),
+		keptBack: desc("kept_back_total", "Snapshots not written because a replica that knows more writes to the same place."),
 		took:     desc("last_duration_seconds", "Time that the last snapshot took."),
 		bytes:    desc("last_bytes", "Size of the last snapshot."),
 		last:     desc("last_written_timestamp_seconds", "When the last snapshot was written."),
@@ -286,7 +337,7 @@ func (s *snapshots) collectors() []prometheus.Collector {
 
 // Describe implements prometheus.Collector.
 func (c *snapshotCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.written, c.failed, c.took, c.bytes, c.last, c.skipped} {
+	for _, d := range []*prometheus.Desc{c.written, c.failed, c.took, c.bytes, c.last, c.skipped, c.keptBack} {
 		ch <- d
 	}
 }
@@ -298,6 +349,7 @@ func (c *snapshotCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, s := range c.schedule.Counters() {
 		send(c.written, prometheus.CounterValue, float64(s.Written), s.Sink)
+		send(c.keptBack, prometheus.CounterValue, float64(s.Fuller), s.Sink)
 		send(c.skipped, prometheus.CounterValue, float64(s.Unchanged+s.Superseded), s.Sink)
 		for reason, n := range s.Failed {
 			send(c.failed, prometheus.CounterValue, float64(n), s.Sink, string(reason))

@@ -94,8 +94,16 @@ type DNS struct {
 	Lookup func(server string) Lookup // nil: net.Resolver
 	Misses int                        // 0: DefaultMisses
 
+	mu    sync.Mutex // of names
 	names []*watched
 	wg    sync.WaitGroup
+}
+
+// watched returns the names that are asked for.
+func (d *DNS) watched() []*watched {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clip(d.names)
 }
 
 // Lookup asks a DNS server; a *net.Resolver does.
@@ -137,7 +145,9 @@ func (d *DNS) Start(ctx context.Context, names []Name) {
 			Name: n, dns: d, lookup: lookup(n.Server), log: d.Logger.With("dns", n.Name),
 			failing: "not answered yet", targets: map[string]*host{},
 		}
+		d.mu.Lock()
 		d.names = append(d.names, w)
+		d.mu.Unlock()
 		d.wg.Go(func() { w.run(ctx) })
 	}
 }
@@ -150,7 +160,7 @@ func (d *DNS) Wait() { d.wg.Wait() }
 // reasons are not awaited.
 func (d *DNS) Waiting() []string {
 	var out []string
-	for _, w := range d.names {
+	for _, w := range d.watched() {
 		w.mu.Lock()
 		if !w.answered {
 			out = append(out, "dns "+w.Name.Name+": "+w.failing)
@@ -176,7 +186,7 @@ type NameReport struct {
 // Report says how every name is doing.
 func (d *DNS) Report() []NameReport {
 	var out []NameReport
-	for _, w := range d.names {
+	for _, w := range d.watched() {
 		w.mu.Lock()
 		r := NameReport{
 			Name: w.Name.Name, Lookups: w.counts, Refused: map[string]string{},

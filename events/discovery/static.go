@@ -26,7 +26,9 @@ type Static struct {
 // others. It returns the first contradiction among the specs. Asking ends
 // with ctx; Wait waits for that.
 func (s *Static) Start(ctx context.Context, specs []events.InstanceSpec) error {
+	s.mu.Lock()
 	s.waiting = map[string]string{}
+	s.mu.Unlock()
 	for _, spec := range specs {
 		if len(spec.Streams) > 0 && spec.Model != "" && spec.ID != "" {
 			if _, err := s.Fleet.Add(spec); err != nil {

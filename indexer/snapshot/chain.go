@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 )
 
@@ -22,8 +23,32 @@ type Source interface {
 // freshest first. It is not changed while it is in use.
 type Chain struct {
 	Sources []Source
-	Attempt time.Duration // for each snapshot that is tried; 0: 1 min
+
+	// Patience is how long a source may bring nothing, before its answer or
+	// between two chunks; 0: 1 min. How long the whole takes has no bound: a
+	// restore that goes on is worth more than a cold start.
+	Patience time.Duration
+
+	// Progress, if set, is told how far a snapshot has been read, by the goroutine
+	// that reads, and often.
+	Progress func(Progress)
 }
+
+// Progress says how far a snapshot has been read.
+type Progress struct {
+	Source string
+	Bytes  int64 // of the body
+	Size   int64 // of the body, about; 0: not known
+	Whole  bool  // all of it has been read; decoding goes on
+}
+
+// stalledError says that a source brought nothing for too long.
+type stalledError struct{ patience time.Duration }
+
+func (e stalledError) Error() string { return fmt.Sprintf("it has brought nothing for %v", e.patience) }
+
+// Timeout makes it one for whoever asks errors.
+func (stalledError) Timeout() bool { return true }
 
 // Attempt is a snapshot that was tried, or a source that had none.
 type Attempt struct {
@@ -78,19 +103,58 @@ func (c Chain) Restore(ctx context.Context, want Expect, decode Decode) (Restore
 
 // try tries one snapshot. Of what failed, only the id is in Info, if it is known.
 func (c Chain) try(ctx context.Context, s Source, before ID, want Expect, decode Decode) (Info, error) {
-	limit := c.Attempt
-	if limit == 0 {
-		limit = time.Minute
+	patience := c.Patience
+	if patience == 0 {
+		patience = time.Minute
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(patience, func() { cancel(stalledError{patience}) })
+	defer timer.Stop()
+	explain := func(err error) error {
+		if stalled := (stalledError{}); errors.As(context.Cause(ctx), &stalled) {
+			return fmt.Errorf("%w: %s", stalled, err.Error()) // what came of it is no news
+		}
+		return err
+	}
 	r, err := s.Open(ctx, before)
 	if err != nil {
 		var info Info
 		if rejected := (*RejectedError)(nil); errors.As(err, &rejected) {
 			info.ID = rejected.ID
 		}
-		return info, err
+		return info, explain(err)
 	}
-	return Restore(r, want, decode)
+	watch := &watchedBody{r: r, moved: func(bytes int64, whole bool) {
+		timer.Reset(patience)
+		if whole {
+			timer.Stop() // the source has done its part
+		}
+		if c.Progress != nil {
+			c.Progress(Progress{Source: s.String(), Bytes: bytes, Size: r.Size(), Whole: whole})
+		}
+	}}
+	watch.moved(0, false)
+	info, err := Restore(r, want, func(h Header, _ io.Reader) (func(), error) { return decode(h, watch) })
+	if err != nil {
+		err = explain(err)
+	}
+	return info, err
+}
+
+// watchedBody is a body that tells how far it has been read. What a Reader hands
+// out is of whole chunks: a byte now and then is no progress.
+type watchedBody struct {
+	r     *Reader
+	bytes int64
+	moved func(bytes int64, whole bool)
+}
+
+func (w *watchedBody) Read(p []byte) (int, error) {
+	n, err := w.r.Read(p)
+	w.bytes += int64(n)
+	if n > 0 || err == io.EOF { //nolint:errorlint // io.EOF is the reader's own
+		w.moved(w.bytes, err == io.EOF) //nolint:errorlint // likewise
+	}
+	return n, err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -76,7 +77,7 @@ func TestChain(t *testing.T) {
 	f := func(what string, sources []Source, wantFrom string, wantBody int, wantFailed ...string) {
 		t.Helper()
 		got := 0
-		res, err := Chain{Sources: sources, Attempt: 20 * time.Millisecond}.Restore(t.Context(), testExpect(), func(_ Header, r io.Reader) (func(), error) {
+		res, err := Chain{Sources: sources, Patience: 20 * time.Millisecond}.Restore(t.Context(), testExpect(), func(_ Header, r io.Reader) (func(), error) {
 			b, err := io.ReadAll(r)
 			return func() { got = int(b[0]) }, err
 		})
@@ -117,4 +118,69 @@ func TestChain(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("after its context has ended: %v", err)
 	}
+}
+
+// trickle is a Source whose snapshot comes in pieces, with a pause before each.
+type trickle struct {
+	pieces [][]byte
+	pause  time.Duration
+}
+
+func (tr *trickle) String() string { return "trickle" }
+
+func (tr *trickle) Open(ctx context.Context, _ ID) (*Reader, error) {
+	pr, pw := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = pw.CloseWithError(ctx.Err()) })
+	go func() {
+		for _, p := range tr.pieces {
+			select {
+			case <-time.After(tr.pause):
+			case <-ctx.Done():
+				return
+			}
+			if _, err := pw.Write(p); err != nil {
+				return
+			}
+		}
+		_ = pw.Close()
+	}()
+	return NewReader(pr, Limits{})
+}
+
+// TestChainPatience: what goes on may take longer than what has stopped, and
+// bytes that make no chunk are no progress.
+func TestChainPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := bytes.Repeat([]byte{1}, 5*ChunkSize)
+		whole, _ := encode(t, testHeader(), body)
+		restore := func(s Source) ([]Progress, error) {
+			var seen []Progress
+			_, err := Chain{Sources: []Source{s}, Patience: time.Second, Progress: func(p Progress) { seen = append(seen, p) }}.Restore(
+				t.Context(), testExpect(), func(_ Header, r io.Reader) (func(), error) {
+					_, err := io.ReadAll(r)
+					time.Sleep(time.Minute) // decoding takes its own time
+					return func() {}, err
+				})
+			return seen, err
+		}
+		cut := len(whole) / 5
+		s := &trickle{pause: 900 * time.Millisecond}
+		for b := whole; len(b) > 0; b = b[min(len(b), cut):] {
+			s.pieces = append(s.pieces, b[:min(len(b), cut)])
+		}
+		seen, err := restore(s)
+		if err != nil {
+			t.Error(err)
+		}
+		last := seen[len(seen)-1]
+		want(t, "progress", []any{last.Source, last.Bytes, last.Whole}, []any{"trickle", int64(len(body)), true})
+
+		s = &trickle{pause: 400 * time.Millisecond}
+		for _, b := range whole[:len(whole)/2] {
+			s.pieces = append(s.pieces, []byte{b})
+		}
+		if _, err = restore(s); !errors.Is(err, ErrNone) {
+			t.Errorf("a byte now and then: %v", err)
+		}
+	})
 }

@@ -15,6 +15,9 @@ var (
 	// ErrSuperseded: others have written so many newer snapshots meanwhile that
 	// the one just written was not kept.
 	ErrSuperseded = errors.New("newer snapshots were written meanwhile")
+	// ErrFuller: what is there is by a writer that knows more and is still at
+	// work. The one just written was not kept. It is a kind of ErrSuperseded.
+	ErrFuller = fmt.Errorf("%w by a replica that knows more", ErrSuperseded)
 	// ErrBusy: another process is changing the store, and did not finish in time.
 	ErrBusy = errors.New("another process is changing the store")
 	// ErrFull: the store has no room left. What it holds stays.
@@ -45,6 +48,7 @@ const (
 	ReasonCancelled  Reason = "cancelled"  // the caller gave up
 	ReasonFull       Reason = "full"       // no room left; see ErrFull
 	ReasonSuperseded Reason = "superseded" // see ErrSuperseded
+	ReasonFuller     Reason = "fuller"     // see ErrFuller
 )
 
 // RejectedError says that a snapshot cannot be used, and why. Nothing of it may
@@ -103,6 +107,8 @@ func ReasonOf(err error) Reason {
 		return r.Reason
 	case errors.Is(err, ErrNone):
 		return ReasonNone
+	case errors.Is(err, ErrFuller):
+		return ReasonFuller
 	case errors.Is(err, ErrSuperseded):
 		return ReasonSuperseded
 	case errors.Is(err, ErrFull), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):

@@ -31,6 +31,12 @@ type Meta struct {
 	Kind    string            // of the body
 	Version uint32            // of the body's encoding
 	Params  map[string]string // what the body depends on
+
+	// Complete is how much the writer knows for sure: of how many streams nothing
+	// is missing. It is no part of the snapshot: where several write to one place,
+	// those that know less do not replace what is by one that knows more. 0 for
+	// all: the newest counts.
+	Complete int
 }
 
 // Header is what a snapshot begins with.

@@ -39,6 +39,7 @@ type Reader struct {
 	header Header
 	source chunkSource
 	limit  int64
+	size   int64  // of the body, about, if it is known
 	chunk  []byte // what is left of the current one
 	seen   tally
 	done   bool  // the end has been verified
@@ -76,7 +77,7 @@ func NewChunkReader(manifest []byte, l Limits, get func(n, size int) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{header: h, limit: l.bytes(), source: &apart{said: t, get: get}}, nil
+	return &Reader{header: h, limit: l.bytes(), size: t.bytes, source: &apart{said: t, get: get}}, nil
 }
 
 func decodeManifest(b []byte, l Limits) (Header, tally, error) {
@@ -104,6 +105,13 @@ func DecodeManifest(b []byte, l Limits) (Info, error) {
 func tooLarge(have, limit int64) error {
 	return Reject(ReasonTooLarge, "its body has %d bytes or more, and the limit is %d", have, limit)
 }
+
+// Size returns how many bytes the body has, about; 0 if that is not known. It is
+// for people who wait.
+func (r *Reader) Size() int64 { return r.size }
+
+// Announce sets what Size returns, for a store that knows it.
+func (r *Reader) Announce(bytes int64) { r.size = bytes }
 
 // Header returns what the snapshot begins with.
 func (r *Reader) Header() Header { return r.header }

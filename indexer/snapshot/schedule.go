@@ -19,6 +19,15 @@ type Sink interface {
 	Write(ctx context.Context, m Meta, write func(io.Writer) error) (Info, error)
 }
 
+// Keeper is a Sink that other writers use too, and that prefers the snapshots of
+// those that know more.
+type Keeper interface {
+	// Keep says that the content is the same as in the snapshot that is there, if
+	// that is so: it stays, as if it had been written again. kept is false if what
+	// is there is by another writer that knows less, or nothing is.
+	Keep(ctx context.Context, m Meta) (kept bool, err error)
+}
+
 // Content is what snapshots are made of.
 type Content interface {
 	// Meta describes what WriteBody writes.
@@ -86,13 +95,14 @@ type SinkCounters struct {
 	Written    uint64
 	Unchanged  uint64 // skipped
 	Superseded uint64 // others' were newer
+	Fuller     uint64 // others' were by replicas that know more
 	Failed     map[Reason]uint64
 
 	Took        time.Duration // by those that were written, all together
 	LastTook    time.Duration
 	LastWritten time.Time // zero: never
 	Last        Info
-	Failing     Reason // of the last attempt; "": it went well
+	Failing     Reason // of the last attempt, fuller too; "": it went well
 }
 
 // NewSchedule returns a Schedule. Run makes it work.
@@ -161,12 +171,13 @@ func (s *Schedule) writeTo(ctx context.Context, i int, sink Sink, limit time.Dur
 	s.mu.Lock()
 	st := s.sinks[i]
 	s.mu.Unlock()
-	if changes == 0 || st.Failing == "" && st.Written > 0 && changes == st.changes && begin.Sub(st.LastWritten) < s.o.Refresh {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	unchanged := st.Failing == "" && st.Written > 0 && changes == st.changes && begin.Sub(st.LastWritten) < s.o.Refresh
+	if changes == 0 || unchanged && s.kept(ctx, sink) {
 		s.update(i, func(st *sinkState) { st.Unchanged++ })
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	info, err := sink.Write(ctx, s.o.Content.Meta(), s.o.Content.WriteBody)
 	took := time.Since(begin)
 	s.update(i, func(st *sinkState) {
@@ -175,6 +186,8 @@ func (s *Schedule) writeTo(ctx context.Context, i int, sink Sink, limit time.Dur
 			st.Written++
 			st.Took += took
 			st.LastTook, st.LastWritten, st.Last, st.changes = took, begin, info, changes
+		case errors.Is(err, ErrFuller):
+			st.Fuller++
 		case errors.Is(err, ErrSuperseded):
 			st.Superseded++
 			err = nil // a newer one is there: nothing is wrong
@@ -186,6 +199,18 @@ func (s *Schedule) writeTo(ctx context.Context, i int, sink Sink, limit time.Dur
 	s.log(i, info, took, err)
 }
 
+// kept reports whether what was written last is still there, or something better.
+func (s *Schedule) kept(ctx context.Context, sink Sink) bool {
+	k, ok := sink.(Keeper)
+	if !ok {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // there is nothing to lose
+	defer cancel()
+	kept, err := k.Keep(ctx, s.o.Content.Meta())
+	return kept || err != nil // a sink that fails is for when there is something to write
+}
+
 func (s *Schedule) update(i int, f func(*sinkState)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,14 +219,15 @@ func (s *Schedule) update(i int, f func(*sinkState)) {
 
 // log says each failure once, until its reason changes or it ends.
 func (s *Schedule) log(i int, info Info, took time.Duration, err error) {
-	reason, sink := ReasonOf(err), s.sinks[i].Sink
-	was := s.sinks[i].logged
-	s.sinks[i].logged = reason // only Write comes here, one at a time
+	reason, sink, was := ReasonOf(err), "", Reason("")
+	s.update(i, func(st *sinkState) { sink, was, st.logged = st.Sink, st.logged, reason })
 	switch {
 	case err == nil && was != "":
 		s.o.Logger.Info("snapshots are written again", "to", sink)
 	case err == nil:
 		s.o.Logger.Debug("snapshot written", "to", sink, "id", info.ID, "bytes", info.Bytes, "took", took)
+	case reason == ReasonFuller && reason != was:
+		s.o.Logger.Info("another replica knows more and writes snapshots to the same place: ours are kept back as long as it does; this is said once", "to", sink)
 	case reason != was:
 		s.o.Logger.Warn("cannot write snapshots; this is said once", "to", sink, "reason", string(reason), "error", err)
 	}

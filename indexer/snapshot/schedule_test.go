@@ -146,6 +146,49 @@ func TestScheduleFailures(t *testing.T) {
 	})
 }
 
+// shared is a drawer that others use too.
+type shared struct {
+	drawer
+	keeps, asked int
+}
+
+func (s *shared) Keep(context.Context, Meta) (bool, error) {
+	s.asked++
+	return s.asked <= s.keeps, nil
+}
+
+// TestScheduleShared: what others replaced is written again although nothing has
+// changed, and what is kept back is tried again.
+func TestScheduleShared(t *testing.T) {
+	var log bytes.Buffer
+	d, p := &shared{keeps: 3}, &page{}
+	o := ScheduleOptions{Content: p, Sinks: []Sink{d}, Interval: 24 * time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	scheduled(t, o, func(s *Schedule) {
+		pass := func() { s.Write(context.Background(), time.Minute) }
+		pass()
+		want(t, "asked when there is nothing", d.asked, 0)
+		p.changes.Add(1)
+		for range 5 {
+			pass()
+		}
+		want(t, "written", len(d.at), 2)
+		d.err = ErrFuller
+		p.changes.Add(1)
+		for range 3 {
+			pass()
+		}
+		c := s.Counters()[0]
+		want(t, "kept back, superseded, failed", []any{c.Fuller, c.Superseded, len(c.Failed), c.Failing}, []any{uint64(3), uint64(0), 0, ReasonFuller})
+		if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "ours are kept back") {
+			t.Error(log.String())
+		}
+		d.err = nil
+		pass()
+		want(t, "written", len(d.at), 3)
+		d.keeps = 1000
+	})
+}
+
 // TestScheduleNeverTwoAtOnce: neither two callers, nor the last one.
 func TestScheduleNeverTwoAtOnce(t *testing.T) {
 	d, p := &drawer{takes: 90 * time.Second}, &page{}

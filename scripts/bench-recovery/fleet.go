@@ -33,6 +33,7 @@ type content struct {
 	pairs int        // of a block and a pod
 	seqs  [numPods]uint64
 	size  int // of the last copy
+	pace  snapshot.Pace
 }
 
 // newContent follows pods that tell of so many blocks: documents of 100 blocks,
@@ -124,26 +125,30 @@ func (c *content) Meta() snapshot.Meta {
 	return snapshot.Meta{Cluster: "bench", Kind: "bench", Version: 1}
 }
 
-// WriteBody writes what kvindex's snapshots hold.
+// WriteBody writes what kvindex's snapshots hold, as kvindex writes them: see
+// cmd/kvindex.
 func (c *content) WriteBody(w io.Writer) error {
-	head, body, _, err := c.freeze()
+	room, release := snapshot.Room(c.room())
+	defer release()
+	head, body, _, err := c.freeze(room)
 	if err != nil {
 		return err
 	}
 	if _, err := w.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(head))), head...)); err != nil {
 		return err
 	}
-	_, err = w.Write(body)
-	return err
+	return c.pace.Write(w, body)
 }
 
-// freeze copies everything, and says how long streams stood still.
-func (c *content) freeze() (head, body []byte, stood time.Duration, err error) {
-	buf := make([]byte, 0, c.size+c.size/8)
+func (c *content) room() int { return max(c.size+c.size/8, 20*tableOf(c.index).Stats().UniqueBlocks) }
+
+// freeze copies everything to where there is room, and says how long streams
+// stood still.
+func (c *content) freeze(room []byte) (head, body []byte, stood time.Duration, err error) {
 	begin := time.Now()
 	c.fleet.Freeze(func(states []events.InstanceState) {
 		head, err = json.Marshal(states)
-		body = c.index.AppendSnapshot(buf)
+		body = c.index.AppendSnapshot(room)
 	})
 	c.size = len(body)
 	return head, body, time.Since(begin), err

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-const usage = `Measure snapshots and restarts, and compare them with the targets. It takes 2 to 3
+const usage = `Measure snapshots and restarts, and compare them with the targets. It takes 3 to 4
 minutes and needs redis-server. The exit status is 1 if anything that was restored
 answers differently, or something fails; a missed target is only shown.
 

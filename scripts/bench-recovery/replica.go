@@ -56,7 +56,7 @@ func startReplica(url string) (*replica, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &replica{cmd: exec.Command(self, replicaArg, url)}
+	r := &replica{cmd: lowly(self, replicaArg, url)}
 	r.cmd.Stderr = os.Stderr
 	if r.in, err = r.cmd.StdinPipe(); err != nil {
 		return nil, err

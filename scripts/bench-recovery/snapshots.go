@@ -42,7 +42,9 @@ func measureSnapshots(ctx context.Context, o options, t *table) error {
 	var stood []time.Duration
 	size := 0
 	for range o.rounds {
-		head, body, d, err := c.freeze()
+		room, release := snapshot.Room(c.room())
+		head, body, d, err := c.freeze(room)
+		release() // only the sizes are of interest
 		if err != nil {
 			return err
 		}
@@ -92,8 +94,12 @@ func measureSnapshots(ctx context.Context, o options, t *table) error {
 	return nil
 }
 
-// measureStore writes and reads snapshots, and compares what comes back.
+// measureStore writes and reads snapshots, without rests, and compares what comes
+// back.
 func (c *content) measureStore(ctx context.Context, o options, name string, s store, t *table) error {
+	hurry := make(chan struct{})
+	close(hurry)
+	c.pace.Hurry = hurry
 	var out, in, load, decode []time.Duration
 	for range o.rounds {
 		runtime.GC()
@@ -135,6 +141,7 @@ func (c *content) measureStore(ctx context.Context, o options, name string, s st
 
 // measureQueries asks for documents while snapshots are written, and while not.
 func (c *content) measureQueries(ctx context.Context, o options, name string, s store, t *table) error {
+	c.pace.Hurry = nil
 	var r indexer.Result
 	tb, i := tableOf(c.index), 0
 	ask := func() (time.Duration, error) {
@@ -156,10 +163,41 @@ const breath = 50 * time.Millisecond
 
 // compare asks 1,000 times in a second, in turns without and with disturb being
 // called every now and then. Of the latter only those queries count during which
-// it was at work.
+// it was at work. Shown are the medians over the rounds: other programs disturb
+// some of them.
 func compare(o options, t *table, what, beside string, ask func() (time.Duration, error), disturb func() error) error {
-	const turn = 500 * time.Millisecond
-	var quiet, busy []time.Duration
+	for range 500 { // for caches
+		if _, err := ask(); err != nil {
+			return err
+		}
+	}
+	var q50, q99, b50, b99 []time.Duration
+	var ratios []float64
+	queries, disturbed, calls := 0, 0, int64(0)
+	for range o.rounds {
+		quiet, busy, n, err := alternate(ask, disturb)
+		if err != nil {
+			return err
+		}
+		queries, disturbed, calls = queries+len(quiet), disturbed+len(busy), calls+n
+		q, b := percentile(quiet, 0.99), percentile(busy, 0.99)
+		q50, q99, b50, b99 = append(q50, median(quiet)), append(q99, q), append(b50, median(busy)), append(b99, b)
+		ratios = append(ratios, float64(b)/float64(q))
+	}
+	log.Printf("%s beside %s: %d queries without, %d with one of %d snapshots; p99 in each round, times that without: %.2f", what, beside, queries, disturbed, calls, ratios)
+	slices.Sort(ratios)
+	t.add(what+", no snapshot: p50", us(median(q50)), "us", 0)
+	t.add("p99", us(median(q99)), "us", 0)
+	t.add(what+", while "+beside+" are written: p50", us(median(b50)), "us", 0)
+	t.add("p99", us(median(b99)), "us", 0)
+	t.add("p99, times that without", ratios[len(ratios)/2], "x", wantRatio)
+	return nil
+}
+
+// alternate is one round: turns of both kinds, a second each or as long as a
+// snapshot takes.
+func alternate(ask func() (time.Duration, error), disturb func() error) (quiet, busy []time.Duration, calls int64, err error) {
+	const turn = time.Second
 	var begun, ended atomic.Int64 // calls of disturb
 	disturbed := func() (time.Duration, error) {
 		before := ended.Load()
@@ -169,44 +207,36 @@ func compare(o options, t *table, what, beside string, ask func() (time.Duration
 		}
 		return d, err
 	}
-	for n := range 8 * o.rounds {
-		q, err := during(turn, ask)
+	for range 4 {
+		begin := time.Now()
+		q, err := during(func() bool { return time.Since(begin) > turn }, ask)
 		if err != nil {
-			return err
+			return nil, nil, 0, err
 		}
-		var stop atomic.Bool
+		quiet = append(quiet, q...)
 		done := make(chan error, 1)
+		var over atomic.Bool
 		go func() {
 			var err error
-			for ; !stop.Load() && err == nil; time.Sleep(breath) {
+			for begin := time.Now(); time.Since(begin) < turn && err == nil; time.Sleep(breath) {
 				begun.Add(1)
 				err = disturb()
 				ended.Add(1)
 			}
+			over.Store(true)
 			done <- err
 		}()
-		_, err = during(turn, disturbed)
-		stop.Store(true)
+		_, err = during(over.Load, disturbed)
 		if err := errors.Join(err, <-done); err != nil {
-			return err
-		}
-		if n > 0 { // the first are for caches
-			quiet = append(quiet, q...)
+			return nil, nil, 0, err
 		}
 	}
-	log.Printf("%s beside %s: %d queries without, %d with one of %d snapshots", what, beside, len(quiet), len(busy), ended.Load())
-	q, b := percentile(quiet, 0.99), percentile(busy, 0.99)
-	t.add(what+", no snapshot: p50", us(median(quiet)), "us", 0)
-	t.add("p99", us(q), "us", 0)
-	t.add(what+", while "+beside+" are written: p50", us(median(busy)), "us", 0)
-	t.add("p99", us(b), "us", 0)
-	t.add("p99, times that without", float64(b)/float64(q), "x", wantRatio)
-	return nil
+	return quiet, busy, ended.Load(), nil
 }
 
-// during asks at a steady pace for a while, and returns how long each took.
-func during(d time.Duration, ask func() (time.Duration, error)) (took []time.Duration, err error) {
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
+// during asks at a steady pace until it is over, and returns how long each took.
+func during(over func() bool, ask func() (time.Duration, error)) (took []time.Duration, err error) {
+	for ; !over(); time.Sleep(time.Millisecond) {
 		one, err := ask()
 		if err != nil {
 			return nil, err

@@ -46,18 +46,20 @@ func (t *table) write(out io.Writer) error {
 size: hashes (an 8-byte name a block), who holds what, and a state a stream; bounded by the names, which are random.
 streams stand still: events wait while the index is copied, queries do not; bounded by reading every block once, out of
   the processor's caches, and by the copy.
-written: the copy, checksums, and the store: a file is synced to the disk, Redis gets chunks of 1 MiB over loopback; bounded
-  by the copy, then by the disk or by Redis's one core. In kvindex it is in the background, once a minute.
+written: the copy, checksums, and the store, without rests, as at the end of kvindex: a file is synced to the disk, Redis
+  gets chunks of 1 MiB over loopback; bounded by the copy, then by the disk or by Redis's one core.
 read: the store gives checked chunks, then the index is built anew; bounded by one insertion a block and holder.
 match: a document of %d blocks is hashed and matched in this process; query over HTTP: the same of the real program. 1,000
-  are asked in a second, in turns of 0.5 s without snapshots and with one every %v beside the time that it takes (kvindex:
-  every minute); of these turns only queries count that met one. A match is bounded by the processor's caches, which the
-  snapshot fills with what it copies, and by losing the core. A query over HTTP has several threads to wait for: where the
-  snapshot has one of two cores, and its reader, the disk or other programs the other, p99 is a time slice of the kernel's
-  (3 ms) and what Go needs to find a free thread; the medians show what is left of it where there is a core.
+  are asked in a second, in turns of a second without snapshots and with one after the other, %v between them (kvindex:
+  every minute); of these turns only queries count that met one. Each round has 4 turns of both kinds; shown are the
+  medians of what the rounds came to. Redis and the replica that reads snapshots have the lowest priority (nice 19): in a
+  fleet they are on other machines, and here they get what processors have left over. Snapshots go out in pieces of
+  256 KiB with rests between them, 16 MiB a second, from a thread of the lowest priority. What is left is the copy: for
+  that time, see above, one processor is busy and the caches are full of other things.
 process start: %d real sockets of fake engines whose replays hold 100 batches, %d blocks in a snapshot on disk. An answer
-  is possible when the snapshot is in the index; it is exact when the replay of every engine has brought the last batch
-  that the snapshot knows, unchanged. Bounded by building the index and by a round trip to each engine.
+  is possible at once, and has blocks when the snapshot is in the index; it is exact when the replay of every engine has
+  brought the last batch that the snapshot knows, unchanged. Bounded by building the index and by a round trip to each
+  engine.
 `, docBlocks, breath, numEngines, numEngines*engineBlocks)
 	return w.Flush()
 }

@@ -282,6 +282,9 @@ func (s *Store) open(id snapshot.ID) (*snapshot.Reader, error) {
 		_ = file.Close()
 		return nil, snapshot.WithID(err, id)
 	}
+	if st, err := file.Stat(); err == nil {
+		r.Announce(st.Size())
+	}
 	return r, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,12 +23,16 @@ const ContentType = "application/vnd.kvindex.snapshot"
 // Path is where a replica offers its snapshot.
 const Path = "/v1/snapshot"
 
+// sizeHeader says how many bytes the body will have, about: it is made while it
+// is sent.
+const sizeHeader = "Kvindex-Snapshot-Size"
+
 // Options are the settings of a Client. URL is needed.
 type Options struct {
 	URL         string          // of the other replica, without Path
 	TokenFile   string          // bearer token, read anew for each request
 	Limits      snapshot.Limits // of what is read
-	Timeout     time.Duration   // of the whole; 0: 2 min
+	Timeout     time.Duration   // of the whole; 0: none
 	IdleTimeout time.Duration   // without a byte; 0: 10 s
 
 	// Transport, if set, is used in place of http.DefaultTransport, with a client
@@ -60,9 +65,6 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	o.URL = strings.TrimRight(o.URL, "/")
-	if o.Timeout == 0 {
-		o.Timeout = 2 * time.Minute
-	}
 	if o.IdleTimeout == 0 {
 		o.IdleTimeout = 10 * time.Second
 	}
@@ -122,6 +124,9 @@ func (c *Client) open(ctx context.Context) (*snapshot.Reader, error) {
 		body.Close() //nolint:errcheck // the other error says it
 		return nil, err
 	}
+	if n, err := strconv.ParseInt(resp.Header.Get(sizeHeader), 10, 64); err == nil && n > 0 {
+		r.Announce(n)
+	}
 	return r, nil
 }
 
@@ -156,7 +161,10 @@ func (e stallError) Error() string { return fmt.Sprintf("it has sent nothing for
 func (stallError) Timeout() bool { return true }
 
 func newPeerBody(ctx context.Context, o Options) (*peerBody, context.Context) {
-	ctx, cancelDeadline := context.WithTimeout(ctx, o.Timeout)
+	cancelDeadline := context.CancelFunc(func() {})
+	if o.Timeout > 0 {
+		ctx, cancelDeadline = context.WithTimeout(ctx, o.Timeout)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	b := &peerBody{idle: o.IdleTimeout, cause: func() error { return context.Cause(ctx) }}
 	b.cancel = func(cause error) { cancel(cause); cancelDeadline() }

@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/kvindex/kvindex/indexer/snapshot"
@@ -17,6 +18,8 @@ type Content interface {
 	// WriteBody writes the body as it is now. It ends when w returns an error, and
 	// holds nothing that others need while w takes its time.
 	WriteBody(w io.Writer) error
+	// Size is about how many bytes that are; 0 if it is not known.
+	Size() int64
 }
 
 // HandlerOptions are the settings of a Handler. Content is needed.
@@ -64,6 +67,9 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	}
 	rw.Header().Set("Content-Type", ContentType)
 	rw.Header().Set("Cache-Control", "no-store")
+	if n := h.o.Content.Size(); n > 0 {
+		rw.Header().Set(sizeHeader, strconv.FormatInt(n, 10))
+	}
 	rw.Header().Set("Connection", "close") // its write deadline is of no use to other answers
 	now := time.Now()
 	out := &deadlineWriter{w: rw, ctl: http.NewResponseController(rw), timeout: h.o.WriteTimeout}

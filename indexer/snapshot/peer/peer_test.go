@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -40,6 +41,8 @@ type content struct {
 func (c content) Meta() snapshot.Meta {
 	return snapshot.Meta{Cluster: "blue", Kind: "test", Version: 1}
 }
+
+func (c content) Size() int64 { return int64(c.n) }
 
 func (c content) body() []byte { return bytes.Repeat([]byte("0123456789"), c.n/10) }
 
@@ -90,7 +93,11 @@ func fetch(ctx context.Context, c *Client) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	size := r.Size()
 	b, err := io.ReadAll(r)
+	if err == nil && size != int64(len(b)) {
+		err = fmt.Errorf("%d bytes are announced, %d come", size, len(b))
+	}
 	return b, errors.Join(err, r.Close())
 }
 

@@ -77,7 +77,7 @@ func TestUserAndPasswordFile(t *testing.T) {
 	write(t, s, []byte("three"))
 	_, err := s.Write(ctx, testMeta, func(io.Writer) error { return errors.New("broken") })
 	wantReason(t, "broken", err, snapshot.ReasonStore)
-	want(t, "keys", len(keys(t, admin)), 8) // three snapshots and two pointers
+	want(t, "keys", len(keys(t, admin)), 9) // three snapshots, two pointers and the writer
 
 	ok(t, admin.o.Client.Do(ctx, "ACL", "SETUSER", "kv", "resetpass", ">second").Err())
 	ok(t, admin.o.Client.Do(ctx, "CLIENT", "KILL", "USER", "kv").Err())

@@ -5,6 +5,7 @@
 //	kvindex:{CLUSTER}:snap:ID:manifest  what the chunks must be
 //	kvindex:{CLUSTER}:latest            the id of the newest whole snapshot
 //	kvindex:{CLUSTER}:previous          and of the one before
+//	kvindex:{CLUSTER}:writer            who wrote the latest, its id, and of how many streams all is in it
 //
 // CLUSTER is the name of the fleet. The braces are part of the keys: they keep
 // all of them in one slot of a Redis Cluster.
@@ -15,6 +16,13 @@
 // previous stays for Options.Grace, for those who are reading it. Redis may lose
 // or evict any key at any time: then the snapshot is rejected.
 //
+// Newer is not always better: a replica that started cold knows less than one
+// that has followed the same engines from their start. So the snapshot of a
+// writer that knows more (snapshot.Meta.Complete) is not replaced by that of one
+// that knows less, as long as the former goes on writing: the key writer expires
+// if it does not, and Redis's clock alone decides when. Among equals, and where
+// nobody knows all of any stream, the newest counts.
+//
 // The user needs +get +mget +getrange +set +pexpire +unlink +eval +evalsha
 // +exists on ~kvindex:*.
 package redisstore
@@ -23,6 +31,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +50,11 @@ type Options struct {
 	TTL    time.Duration   // of a snapshot that no newer one replaces; 0: 24 h
 	Grace  time.Duration   // of one that was replaced, and of one that is being written; 0: 3 min
 	Limits snapshot.Limits // of what is read
+
+	// Stands is how long a snapshot stands against those of writers that know
+	// less, if its own writer does not write again: several times as long as
+	// between two snapshots. 0: 3 min
+	Stands time.Duration
 }
 
 // Validate reports the first setting that cannot be used.
@@ -64,11 +78,11 @@ func (o Options) Validate() error {
 type Store struct {
 	o      Options
 	prefix string
+	writer string // names us
 	ids    snapshot.IDs
 }
 
-// batch is how many chunks go in one round trip: what Write and Open need
-// memory for.
+// batch is how many chunks come in one round trip: what Open needs memory for.
 const batch = 4
 
 // New returns a store. It connects to nothing yet.
@@ -80,7 +94,8 @@ func New(o Options) (*Store, error) {
 		o.Name = "redis"
 	}
 	o.TTL, o.Grace = orDefault(o.TTL, 24*time.Hour), orDefault(o.Grace, 3*time.Minute)
-	return &Store{o: o, prefix: "kvindex:{" + o.Cluster + "}:"}, nil
+	o.Stands = orDefault(o.Stands, 3*time.Minute)
+	return &Store{o: o, prefix: "kvindex:{" + o.Cluster + "}:", writer: fmt.Sprintf("%016x", rand.Uint64())}, nil
 }
 
 // String names the store in logs.

@@ -113,7 +113,7 @@ func TestChunksGoneWhileWriting(t *testing.T) {
 	})
 	wantReason(t, "evicted", err, snapshot.ReasonMissing, "1 of 8 chunks")
 	wantBody(t, s, snapshot.ID{}, []byte("old"))
-	want(t, "keys", len(keys(t, s)), 3)
+	want(t, "keys", len(keys(t, s)), 4)
 }
 
 func TestFailedWriteKeepsTheOld(t *testing.T) {
@@ -131,7 +131,7 @@ func TestFailedWriteKeepsTheOld(t *testing.T) {
 	})
 	want(t, "cancelled", errors.Is(err, context.Canceled), true)
 	wantBody(t, s, snapshot.ID{}, []byte("old"))
-	want(t, "keys", len(keys(t, s)), 3) // nothing of theirs is left
+	want(t, "keys", len(keys(t, s)), 4) // nothing of theirs is left
 }
 
 func TestOutOfMemory(t *testing.T) {
@@ -140,7 +140,7 @@ func TestOutOfMemory(t *testing.T) {
 	_, err := s.Write(t.Context(), testMeta, bytesOf(make([]byte, 30<<20)))
 	wantReason(t, "full", err, snapshot.ReasonFull, "the store is full", "OOM")
 	wantBody(t, s, snapshot.ID{}, []byte("old"))
-	want(t, "keys", len(keys(t, s)), 3)
+	want(t, "keys", len(keys(t, s)), 4)
 	write(t, s, []byte("new"))
 }
 

@@ -12,10 +12,11 @@ import (
 )
 
 // publish makes a snapshot the latest, or the one before if it is older than
-// that, and returns the id that is neither any more. It may be run again if its
-// answer was lost.
+// that, and returns the id that is neither any more; or "fuller" if the latest is
+// by another who knows more. It may be run again if its answer was lost.
 //
-//	KEYS: latest, previous, manifest    ARGV: id, milliseconds to live
+//	KEYS: latest, previous, manifest, writer
+//	ARGV: id, milliseconds to live, writer, complete streams, milliseconds to stand
 var publish = redis.NewScript(`
 local function id(key)
   local v = redis.call('GET', key)
@@ -24,9 +25,12 @@ local function id(key)
 end
 local latest, previous, new, dropped = id(KEYS[1]), id(KEYS[2]), ARGV[1], ''
 if new == latest or new == previous then return '' end
+local who, what, complete = string.match(redis.call('GET', KEYS[4]) or '', '^(%x+) (%w+) (%d+)$')
+if who and who ~= ARGV[3] and what == latest and tonumber(complete) > tonumber(ARGV[4]) then return 'fuller' end
 if redis.call('EXISTS', KEYS[3]) == 0 then return redis.error_reply('ERR the manifest is gone') end
 if new > latest then
   latest, previous, dropped = new, latest, previous
+  redis.call('SET', KEYS[4], ARGV[3] .. ' ' .. new .. ' ' .. ARGV[4], 'PX', ARGV[5])
 elseif new > previous then
   previous, dropped = new, previous
 else
@@ -39,7 +43,8 @@ return dropped
 
 // Write stores a snapshot whose body write produces. If it fails, what was there
 // before stays. ErrSuperseded means that two newer ones are there already, so
-// that this one was not kept.
+// that this one was not kept, ErrFuller that the latest is by another that knows
+// more and is at work: mostly that is known before anything is written.
 //
 // Redis holds up to two snapshots, those that were replaced within the last
 // Grace, and those that are being written.
@@ -53,8 +58,13 @@ func (s *Store) Write(ctx context.Context, m snapshot.Meta, write func(io.Writer
 	if len(ids) > 0 {
 		newest = ids[0]
 	}
+	if held, err := s.held(ctx); err != nil {
+		return snapshot.Info{}, s.wrap("write a snapshot to", err)
+	} else if held.by != s.writer && held.id == newest && held.complete > m.Complete {
+		return snapshot.Info{}, s.wrap("write a snapshot to", snapshot.ErrFuller)
+	}
 	now := time.Now()
-	u := &uploader{s: s, id: s.ids.Next(now, newest)}
+	u := &uploader{s: s, id: s.ids.Next(now, newest), complete: m.Complete}
 	info, err := u.write(ctx, snapshot.NewHeader(u.id, now, m), write)
 	if err != nil {
 		u.discard(ctx)
@@ -65,20 +75,15 @@ func (s *Store) Write(ctx context.Context, m snapshot.Meta, write func(io.Writer
 
 // uploader writes one snapshot.
 type uploader struct {
-	s       *Store
-	id      snapshot.ID
-	pending [batch][]byte // chunks that wait for the round trip
-	waiting int
-	sent    int
+	s        *Store
+	id       snapshot.ID
+	complete int // see snapshot.Meta
+	sent     int // chunks
 }
 
 func (u *uploader) write(ctx context.Context, h snapshot.Header, write func(io.Writer) error) (snapshot.Info, error) {
 	w, err := snapshot.NewChunkWriter(h, func(_ int, chunk []byte) error {
-		u.pending[u.waiting] = append(u.pending[u.waiting][:0], chunk...)
-		if u.waiting++; u.waiting == batch {
-			return u.send(ctx)
-		}
-		return nil
+		return u.send(ctx, chunk)
 	})
 	if err != nil {
 		return snapshot.Info{}, err
@@ -87,27 +92,16 @@ func (u *uploader) write(ctx context.Context, h snapshot.Header, write func(io.W
 	if err != nil {
 		return snapshot.Info{}, err
 	}
-	if err := u.send(ctx); err != nil {
-		return snapshot.Info{}, err
-	}
 	return info, u.publish(ctx, manifest)
 }
 
-// send sends the chunks that wait.
-func (u *uploader) send(ctx context.Context) error {
-	if u.waiting == 0 {
-		return nil
-	}
-	_, err := u.s.o.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i := range u.waiting {
-			// A writer that dies leaves its chunks behind, but not for long. One that
-			// takes longer than that between two round trips fails in keep.
-			p.Set(ctx, u.s.chunk(u.id, u.sent+i), u.pending[i], u.s.o.Grace)
-		}
-		return nil
-	})
-	u.sent += u.waiting
-	u.waiting = 0
+// send sends a chunk. There is one in each round trip: Redis, which serves others
+// too, has little to do at once, and so have we.
+func (u *uploader) send(ctx context.Context, chunk []byte) error {
+	// A writer that dies leaves its chunks behind, but not for long. One that
+	// takes longer than that to the end fails in publish.
+	err := u.s.o.Client.Set(ctx, u.s.chunk(u.id, u.sent), chunk, u.s.o.Grace).Err()
+	u.sent++
 	return err
 }
 
@@ -122,10 +116,13 @@ func (u *uploader) publish(ctx context.Context, manifest []byte) error {
 	if err := s.o.Client.Set(ctx, s.manifest(u.id), manifest, s.o.TTL).Err(); err != nil {
 		return err
 	}
-	keys := []string{s.latest(), s.previous(), s.manifest(u.id)}
-	dropped, err := publish.Run(ctx, s.o.Client, keys, u.id.String(), s.o.TTL.Milliseconds()).Text()
+	keys := []string{s.latest(), s.previous(), s.manifest(u.id), s.writerKey()}
+	dropped, err := publish.Run(ctx, s.o.Client, keys, u.id.String(), s.o.TTL.Milliseconds(), s.writer, u.complete, s.o.Stands.Milliseconds()).Text()
 	if err != nil {
 		return err
+	}
+	if dropped == "fuller" {
+		return snapshot.ErrFuller
 	}
 	if dropped == u.id.String() {
 		return snapshot.ErrSuperseded
