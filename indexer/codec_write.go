@@ -1,6 +1,7 @@
 package indexer
 
 import (
+	"encoding/binary"
 	"maps"
 	"math/bits"
 	"slices"
@@ -135,52 +136,86 @@ func (w *writer) writeSets() {
 	w.fill(at, n)
 }
 
-// writeEntries writes the entries that somebody holds who lives.
+// writeEntries writes the entries that somebody holds who lives. Streams wait for
+// it, so what is common, a block after its parent with the same holders, is
+// written without a call.
 func (w *writer) writeEntries() {
 	at, n := w.reserve(), 0
 	t := w.t
-	records := w.recordsByBlock()
-	last, lastSet := uint32(0), uint32(0)
-	for slab := uint32(1); slab != 0; {
-		slab = t.arena.each(slab, chunkSlabs, func(id uint32) {
-			s, o := t.arena.at(id)
+	e := entries{records: w.recordsByBlock()}
+	for slab := uint32(1); slab < t.arena.slabs; slab++ {
+		s := t.arena.slab(slab)
+		rare := s.many | s.more
+		w.b = slices.Grow(w.b, slabSize*plainEntry)
+		b, to := w.b[:cap(w.b)], len(w.b)
+		for used := s.used; used != 0; used &= used - 1 {
+			o := uint32(bits.TrailingZeros32(used))
 			set := w.sets[s.sets[o]]
 			if set == 0 {
-				return
+				continue
 			}
-			var flags byte
-			if last+1 == id && s.runs>>o&1 != 0 {
-				flags |= entryLinked
-			}
-			if set == lastSet {
-				flags |= entrySameSet
-			}
-			if s.many>>o&1 != 0 {
-				flags |= entryMany
-			}
-			mark := len(w.b)
-			w.byte(0)
-			w.hash(uint64(s.keys[o]))
-			if flags&entryLinked == 0 {
-				w.place(t.arena.place(id))
-			}
-			if flags&entrySameSet == 0 {
-				w.num(uint64(set - 1))
-			}
-			if flags&entryMany == 0 {
-				w.hash(uint64(s.name[o]))
-				if s.more>>o&1 != 0 && w.extra(nameRef(id)) {
-					flags |= entryExtra
-				}
-			} else if w.names(records[id]) {
-				flags |= entryExtra
-			}
-			w.b[mark] = flags
-			last, lastSet = id, set
 			n++
-		})
+			id := slab<<slabBits + o
+			if set == e.set && e.id+1 == id && s.runs>>o&1 != 0 && rare>>o&1 == 0 {
+				p := b[to : to+plainEntry : to+plainEntry]
+				p[0] = entryLinked | entrySameSet
+				binary.LittleEndian.PutUint64(p[1:], uint64(s.keys[o]))
+				binary.LittleEndian.PutUint64(p[9:], uint64(s.name[o]))
+				to += plainEntry
+			} else {
+				w.b = b[:to]
+				w.entry(&e, s, id, set)
+				w.b = slices.Grow(w.b, slabSize*plainEntry)
+				b, to = w.b[:cap(w.b)], len(w.b)
+			}
+			e.id, e.set = id, set
+		}
+		w.b = b[:to]
 	}
 	w.fill(at, n)
+}
+
+// plainEntry is how many bytes an entry takes that is linked to the one before
+// and has its set: flags, sequence hash and name.
+const plainEntry = 1 + 8 + 8
+
+// entries is what writing an entry depends on.
+type entries struct {
+	records map[uint32][]nameRef // of blocks that have several names
+	id, set uint32               // of the entry before
+}
+
+// entry writes one entry of any kind.
+func (w *writer) entry(e *entries, s *slab, id, set uint32) {
+	o := id & (slabSize - 1)
+	var flags byte
+	if e.id+1 == id && s.runs>>o&1 != 0 {
+		flags |= entryLinked
+	}
+	if set == e.set {
+		flags |= entrySameSet
+	}
+	if s.many>>o&1 != 0 {
+		flags |= entryMany
+	}
+	mark := len(w.b)
+	w.byte(0)
+	w.hash(uint64(s.keys[o]))
+	if flags&entryLinked == 0 {
+		w.place(w.t.arena.place(id))
+	}
+	if flags&entrySameSet == 0 {
+		w.num(uint64(set - 1))
+	}
+	if flags&entryMany == 0 {
+		w.hash(uint64(s.name[o]))
+		if s.more>>o&1 != 0 && w.extra(nameRef(id)) {
+			flags |= entryExtra
+		}
+	} else if w.names(e.records[id]) {
+		flags |= entryExtra
+	}
+	w.b[mark] = flags
 }
 
 func (w *writer) place(p place) {

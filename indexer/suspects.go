@@ -45,9 +45,9 @@ func (h *Holder) Doubt(since time.Time) {
 	if h.blocks() > 0 {
 		h.suspects = append(h.suspects, suspect{h.seat, since})
 		t.takeSeat(h)
-		t.moves.Add(1)
 	}
 	t.publishRoster()
+	t.moves.Add(1) // who reads it from now on sees that roster
 }
 
 // SetUnsure says whether what is not set apart is suspect, too, also what is
@@ -91,18 +91,29 @@ func (h *Holder) endEmpty() {
 }
 
 func (h *Holder) endSuspects(which func(suspect) bool) {
-	n := len(h.suspects)
+	var over []*seat
 	h.suspects = slices.DeleteFunc(h.suspects, func(s suspect) bool {
-		if !which(s) {
-			return false
+		if which(s) {
+			over = append(over, s.seat)
+			return true
 		}
-		h.table.endSeat(s.seat)
-		return true
+		return false
 	})
-	if len(h.suspects) != n {
-		h.table.moves.Add(1)
-		h.table.publishRoster()
+	if len(over) == 0 {
+		return
 	}
+	// In this order: a match that finds a seat ended has either seen the roster
+	// without it, or sees that blocks have moved.
+	h.table.publishRoster()
+	h.table.moves.Add(1)
+	for _, s := range over {
+		h.table.endSeat(s)
+	}
+}
+
+// has reports whether s is a seat of h.
+func (h *Holder) has(s *seat) bool {
+	return s == h.seat || slices.ContainsFunc(h.suspects, func(o suspect) bool { return o.seat == s })
 }
 
 // seats returns all seats of h, its own last.

@@ -20,7 +20,7 @@ type Table struct {
 	wake       chan<- struct{} // tells the sweeper that there is work
 
 	roster atomic.Pointer[roster]
-	moves  atomic.Uint64 // grows when holders get or give up seats of suspects
+	moves  atomic.Uint64 // grows after holders got seats of suspects, and before they give them up
 	arena  arena
 	index  buckets // sequence hash -> entry
 	sets   sets
@@ -86,7 +86,7 @@ func (t *Table) publishRoster() {
 		live:  make([]uint64, (len(t.slots)+63)/64),
 	}
 	for slot, s := range t.slots {
-		if s == nil || s.ended.Load() {
+		if s == nil || s.ended.Load() || !s.of.has(s) {
 			continue
 		}
 		ro.seats[slot], ro.ids[slot] = s, s.of.id
