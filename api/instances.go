@@ -27,10 +27,10 @@ func (s *Server) handleInstances(c *gin.Context) error {
 		Instances []InstanceDetail `json:"instances"`
 	}{list}
 	return s.show(c, http.StatusOK, v, func(t *table) {
-		t.head("ID", "MODEL", "BLOCK", "STATE", "RANKS", "GPU", "CPU", "DISK", "REASON")
+		t.head("ID", "MODEL", "BLOCK", "STATE", "RANKS", "GPU", "CPU", "DISK", "SUSPECT", "REASON")
 		for _, d := range list {
 			b := d.blocks()
-			t.row(d.ID, d.Model, d.BlockSize, d.State, len(d.Streams), b.GPU, b.CPU, b.Disk, d.Reason)
+			t.row(d.ID, d.Model, d.BlockSize, d.State, len(d.Streams), b.GPU, b.CPU, b.Disk, d.suspects(), d.Reason)
 		}
 	})
 }
@@ -52,6 +52,14 @@ func (d *InstanceDetail) blocks() (sum TierCounts) {
 		sum.Disk += b.Disk
 	}
 	return sum
+}
+
+// suspects counts, of all these, what may be no longer held.
+func (d *InstanceDetail) suspects() (n int) {
+	for i := range d.Streams {
+		n += d.Streams[i].SuspectBlocks
+	}
+	return n
 }
 
 // find returns the instance that the path means, by any of its names.
@@ -98,14 +106,14 @@ func (s *Server) handleInstance(c *gin.Context) error {
 		for _, a := range d.Aliases {
 			t.row("alias", a)
 		}
-		t.head("RANK", "ENDPOINT", "STATE", "SEQ", "LAST EVENT", "BATCHES", "LOST", "REPLAYS", "GPU", "CPU", "DISK", "REASON")
+		t.head("RANK", "ENDPOINT", "STATE", "SEQ", "LAST EVENT", "BATCHES", "LOST", "REPLAYS", "GPU", "CPU", "DISK", "SUSPECT", "REASON")
 		for _, st := range d.Streams {
 			seq := ""
 			if st.LastSeq != nil {
 				seq = strconv.FormatUint(*st.LastSeq, 10)
 			}
 			t.row(st.DPRank, st.Endpoint, st.State, seq, shownAge(st.LastEvent), st.Batches, st.LostBatches,
-				st.Replays, st.Blocks.GPU, st.Blocks.CPU, st.Blocks.Disk, st.Reason)
+				st.Replays, st.Blocks.GPU, st.Blocks.CPU, st.Blocks.Disk, st.SuspectBlocks, st.Reason)
 		}
 	})
 }

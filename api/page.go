@@ -61,10 +61,10 @@ func (s *Server) handlePage(c *gin.Context) error {
 func (s *Server) showPageText(c *gin.Context, d *pageData) error {
 	var t table
 	t.row("kvindex", d.Version, d.Readiness.Status)
-	t.head("INSTANCE", "MODEL", "RANK", "STATE", "LAST EVENT", "GPU", "CPU", "DISK", "REASON")
+	t.head("INSTANCE", "MODEL", "RANK", "STATE", "LAST EVENT", "GPU", "CPU", "DISK", "SUSPECT", "REASON")
 	for _, inst := range d.Instances {
 		for _, st := range inst.Streams {
-			t.row(inst.ID, inst.Model, st.DPRank, st.State, shownAge(st.LastEvent), st.Blocks.GPU, st.Blocks.CPU, st.Blocks.Disk, st.Reason)
+			t.row(inst.ID, inst.Model, st.DPRank, st.State, shownAge(st.LastEvent), st.Blocks.GPU, st.Blocks.CPU, st.Blocks.Disk, st.SuspectBlocks, st.Reason)
 		}
 	}
 	s.write(c, http.StatusOK, "text/plain; charset=utf-8", t.bytes())
