@@ -32,8 +32,8 @@ type adapter struct{ model, name string }
 
 // ReadSnapshot reads what AppendSnapshot of an index with the same seed wrote,
 // for an index that has no tables yet. An error, which wraps ErrSnapshot, says
-// what is wrong. The version before this one is read, too. It takes about 360 ns
-// a block.
+// what is wrong. The version before this one is read, too. It takes about 400 to
+// 600 ns a block.
 func (x *Index) ReadSnapshot(b []byte) (*Snapshot, error) {
 	d := &dec{b: b}
 	if d.version = d.num(); d.err == nil && (d.version < oldestVersion || d.version > SnapshotVersion) {

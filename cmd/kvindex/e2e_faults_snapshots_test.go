@@ -227,6 +227,7 @@ func twoWriters(f *faultRun) {
 	var wg sync.WaitGroup
 	var superseded, written int
 	var mu sync.Mutex
+	first := make(chan struct{}) // closed when there is something to read
 	for w := range 2 {
 		store, err := redisstore.New(redisstore.Options{Client: client, Cluster: "default", Grace: 10 * time.Second})
 		f.check(err)
@@ -243,7 +244,9 @@ func twoWriters(f *faultRun) {
 				mu.Lock()
 				switch {
 				case err == nil:
-					written++
+					if written++; written == 1 {
+						close(first)
+					}
 				case errors.Is(err, snapshot.ErrSuperseded):
 					superseded++
 				default:
@@ -253,6 +256,11 @@ func twoWriters(f *faultRun) {
 				body = body[:1000]
 			}
 		})
+	}
+	select {
+	case <-first:
+	case <-time.After(faultWait):
+		f.Fatal("nothing is written")
 	}
 	for range 5 { // a reader finds what it finds whole
 		stdout, stderr, code := output(f, nil, "snapshot", "verify", "redis://"+server.Addr)
