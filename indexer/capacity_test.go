@@ -71,7 +71,7 @@ func TestMaxBytes(t *testing.T) {
 		h := tb.Open(streamA)
 		var cs []chain
 		refused := 0
-		for i := range uint64(2000) {
+		for i := range uint64(1200) {
 			c := newChain(i, 100)
 			r := h.Store(space(1).run(GPU, c, 0, 100))
 			wantGPU(t, tb, c, streamA, r.Stored)

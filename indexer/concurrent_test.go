@@ -178,7 +178,7 @@ func TestRetireDuringMatch(t *testing.T) {
 // TestGrowthDuringMatch: matches go on while everything grows from nothing, and
 // what has been stored is found.
 func TestGrowthDuringMatch(t *testing.T) {
-	for round := range uint64(3) {
+	for round := range uint64(2) {
 		tb := newTestTable(t, Options{})
 		const chains, length = 300, 100
 		cs := make([]chain, chains)

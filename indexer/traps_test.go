@@ -185,7 +185,7 @@ func TestTrapSetIDs(t *testing.T) {
 	for i := range hs {
 		hs[i] = tb.Open(StreamID{"pod", i})
 	}
-	for turn := range uint64(4) {
+	for turn := range uint64(2) {
 		c := newChain(turn, length)
 		ends := map[StreamID][NumTiers]int{}
 		for _, i := range rng.Perm(pods) {

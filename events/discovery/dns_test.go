@@ -278,9 +278,13 @@ func TestDNSAddressUsedAgain(t *testing.T) {
 		t.Errorf("%+v", spec)
 	}
 	e.model.Store("other")
-	r.mu.Lock()
-	s := r.sessions["tcp://127.0.0.1:5557"]
-	r.mu.Unlock()
+	var s *events.Session
+	r.eventually("its stream is followed", func() string {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		s = r.sessions["tcp://127.0.0.1:5557"]
+		return fmt.Sprint(s != nil)
+	}, "true")
 	s.Disconnected()
 	s.Connected()
 	r.eventually("refused", r.ids, "")
