@@ -14,7 +14,7 @@ import (
 
 // snapshotEvery is the interval of snapshots: short, so that a restart goes on
 // from a recent one.
-const snapshotEvery = 2 * time.Second
+const snapshotEvery = 10 * time.Second
 
 // bench is everything that runs.
 type bench struct {
