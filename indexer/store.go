@@ -53,12 +53,15 @@ func (h *Holder) extend(r Run, from int, b tip, res *StoreResult) {
 		if (i-from)%touchAhead == 0 && tb.following(b.id, &p, e) == 0 {
 			tb.touch(seqs[i-from:], r.Engine[i:])
 		}
-		out := h.hold(r.Tier, e, &p, 1, hint{after: b.id, want: len(r.Engine) - i})
+		out := h.holdSure(r.Tier, e, &p, 1, hint{after: b.id, want: len(r.Engine) - i})
 		if out.refusal != admitted {
 			// A hole, and nothing is to be put behind it: the rest of the run would
 			// take memory and match nothing.
 			tb.refuse(out.refusal, len(r.Engine)-i, res)
 			return
+		}
+		if len(h.suspects) > 0 {
+			h.supersede(r.Tier, e)
 		}
 		if out.stored {
 			res.Stored++
