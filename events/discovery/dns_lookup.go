@@ -28,15 +28,30 @@ type srvLookup interface {
 }
 
 // resolver is Go's own, which tells "there is no such name" from "the server
-// did not answer": part of an answer is no answer.
+// did not answer": part of an answer is no answer. server is asked, or without
+// one the system's.
 func resolver(server string) Lookup {
-	r := &net.Resolver{PreferGo: true, StrictErrors: true}
-	if server != "" {
-		r.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, server)
-		}
+	return &net.Resolver{
+		PreferGo: true, StrictErrors: true,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if server != "" {
+				address = server
+			}
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			// The resolver reads until its own timeout, 5 s an attempt, though
+			// nobody waits any more: a read ends with the question that it is of.
+			// A timeout is left to the connection's deadline, which says so.
+			context.AfterFunc(ctx, func() {
+				if errors.Is(ctx.Err(), context.Canceled) {
+					_ = conn.Close() // the resolver closes it too: no harm
+				}
+			})
+			return conn, nil
+		},
 	}
-	return r
 }
 
 // place is where a host is reached.

@@ -131,6 +131,29 @@ func TestDNSFollowsAddresses(t *testing.T) {
 	r.eventually("one is back", r.ids, "pods.test/10.0.0.2")
 }
 
+// TestDNSLookupEnds: a question that is given up leaves nothing behind that
+// still waits for the answer.
+func TestDNSLookupEnds(t *testing.T) {
+	dns := dnstest.Start(t)
+	before := goleak.IgnoreCurrent()
+	dns.SetMode(dnstest.Silent)
+	dns.Set("pods.test", "10.0.0.1")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, err := resolver(dns.Addr).LookupNetIP(ctx, "ip4", "pods.test")
+		done <- err
+	}()
+	for dns.Asked("pods.test") == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("a silent server has answered")
+	}
+	goleak.VerifyNone(t, before)
+}
+
 // TestDNSFailuresRemoveNothing: what is followed stays while there is no answer,
 // and goes only after three answers without it.
 func TestDNSFailuresRemoveNothing(t *testing.T) {
