@@ -53,7 +53,7 @@ func startNATSCluster(f *faultRun) natsCluster {
 	}
 	for i, route := range routes {
 		opts := &natsd.Options{
-			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: f.TempDir(), NoLog: true, NoSigs: true,
+			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: portOf(freeAddr(f)), JetStream: true, StoreDir: f.TempDir(), NoLog: true, NoSigs: true,
 			Cluster: natsd.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: portOf(route.Host)}, Routes: routes,
 		}
 		n := &natsServer{t: f, opts: opts}
@@ -151,7 +151,7 @@ func natsDown(f *faultRun) {
 // NATS and over ZMQ.
 func slowConsumer(f *faultRun) {
 	n := &natsServer{t: f, opts: &natsd.Options{
-		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: f.TempDir(), NoLog: true, NoSigs: true,
+		Host: "127.0.0.1", Port: portOf(freeAddr(f)), JetStream: true, StoreDir: f.TempDir(), NoLog: true, NoSigs: true,
 		MaxPending: 1 << 20, MaxPayload: 256 << 10, WriteDeadline: time.Second,
 	}}
 	n.start()

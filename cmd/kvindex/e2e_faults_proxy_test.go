@@ -44,7 +44,7 @@ func (l *proxyLink) close() {
 // startProxy listens on a free port for target, HOST:PORT with or without tcp://.
 func startProxy(t testing.TB, target string) *proxy {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	lis, err := net.Listen("tcp", freeAddr(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -25,7 +24,7 @@ type natsServer struct {
 
 func startNATS(t testing.TB) *natsServer {
 	t.Helper()
-	n := &natsServer{t: t, opts: &natsd.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
+	n := &natsServer{t: t, opts: &natsd.Options{Host: "127.0.0.1", Port: portOf(freeAddr(t)), JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
 	n.start()
 	t.Cleanup(n.stop)
 	return n
@@ -41,7 +40,6 @@ func (n *natsServer) start() {
 	if !srv.ReadyForConnections(10 * time.Second) {
 		n.t.Fatal("the NATS server does not start")
 	}
-	n.opts.Port = srv.Addr().(*net.TCPAddr).Port
 	n.srv = srv
 }
 

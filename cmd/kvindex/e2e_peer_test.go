@@ -105,14 +105,16 @@ func startPeer(t testing.TB, o peerOptions) *peer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const anyPort = "tcp://127.0.0.1:*"
-	args := []string{filepath.Join("testdata", "peer.py"), orElse(o.endpoint, anyPort)}
+	for _, e := range []*string{&o.endpoint, &o.replay} {
+		*e = orElse(*e, "tcp://"+freeAddr(t))
+	}
+	args := []string{filepath.Join("testdata", "peer.py"), o.endpoint}
 	if o.noReplay {
 		// Nothing repairs what is published before the subscription arrives, so
 		// the test has to wait for that.
 		args = append(args, "--xpub")
 	} else {
-		args = append(args, "--replay", orElse(o.replay, anyPort))
+		args = append(args, "--replay", o.replay)
 	}
 	args = append(args, "--events", orElse(o.events, "map"), "--layout", orElse(o.layout, "topic"), "--rank", fmt.Sprint(o.rank))
 	if o.buffer > 0 {

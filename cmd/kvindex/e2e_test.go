@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kvindex/kvindex/events/enginesim"
 )
 
 // The tests whose names begin with TestE2E start the real binary.
@@ -96,15 +97,14 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// freeAddr is an address that nothing listens on.
+// freeAddr is an address that nothing listens on, nor will until its test does.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := enginesim.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lis.Close()
-	return lis.Addr().String()
+	return addr
 }
 
 // serve starts the binary and waits until it answers, and has restored what

@@ -39,8 +39,8 @@ type StreamOptions struct {
 	// has to outlive them.
 	Context *zmq4.Context
 
-	Endpoint       string // of the PUB; "tcp://127.0.0.1:0" by default
-	ReplayEndpoint string // of the ROUTER; "tcp://127.0.0.1:0" by default
+	Endpoint       string // of the PUB; FreeAddr's by default
+	ReplayEndpoint string // of the ROUTER; likewise
 	NoReplay       bool   // no ROUTER at all, vLLM's default
 	Topic          string // may be empty, vLLM's default
 	Layout         ReplayLayout
@@ -57,11 +57,14 @@ type StreamOptions struct {
 
 // Validate fills in defaults and reports what makes no sense.
 func (o *StreamOptions) Validate() error {
-	if o.Endpoint == "" {
-		o.Endpoint = "tcp://127.0.0.1:0"
-	}
-	if o.ReplayEndpoint == "" {
-		o.ReplayEndpoint = "tcp://127.0.0.1:0"
+	for _, e := range []*string{&o.Endpoint, &o.ReplayEndpoint} {
+		if *e == "" {
+			addr, err := FreeAddr()
+			if err != nil {
+				return err
+			}
+			*e = "tcp://" + addr
+		}
 	}
 	if o.Layout == ReplayDefault {
 		o.Layout = DefaultEncoding.replayLayout()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -48,8 +49,14 @@ type rig struct {
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
+	addr, err := enginesim.FreeAddr() // which stays free while the server is down
+	check(t, err)
+	_, text, err := net.SplitHostPort(addr)
+	check(t, err)
+	port, err := strconv.Atoi(text)
+	check(t, err)
 	r := &rig{t: t, opts: &server.Options{
-		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
+		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
 	}}
 	r.start()
 	t.Cleanup(r.stop)
@@ -64,9 +71,6 @@ func (r *rig) start() {
 	srv.Start()
 	if !srv.ReadyForConnections(10 * time.Second) {
 		r.t.Fatal("the NATS server does not start")
-	}
-	if r.opts.Port == -1 {
-		r.opts.Port = srv.Addr().(*net.TCPAddr).Port
 	}
 	r.srv = srv
 }

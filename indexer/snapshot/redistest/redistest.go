@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -43,7 +44,7 @@ func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
 	need(t)
 	s := &Server{t: t, Dir: t.TempDir()}
-	s.Addr = freeAddr(t)
+	s.Addr = FreeAddr(t)
 	_, port, _ := net.SplitHostPort(s.Addr)
 	s.args = append([]string{
 		"--bind", "127.0.0.1", "--port", port, "--dir", s.Dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
@@ -62,14 +63,21 @@ func need(t testing.TB) {
 	}
 }
 
-func freeAddr(t testing.TB) string {
+// FreeAddr returns an address on which nobody listens. Its port is below those
+// that kernels give to whoever names none, so that it stays free while the
+// server is down.
+func FreeAddr(t testing.TB) string {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(2_000)))
+		if err == nil {
+			addr := lis.Addr().String()
+			_ = lis.Close()
+			return addr
+		}
 	}
-	defer lis.Close()
-	return lis.Addr().String()
+	t.Fatal("no port is free on 127.0.0.1")
+	return ""
 }
 
 // Restart starts the server again, empty, after Stop.
@@ -144,7 +152,7 @@ func StartCluster(t testing.TB, n int) []string {
 	var nodes []*Server
 	var addrs []string
 	for range n {
-		_, bus, _ := net.SplitHostPort(freeAddr(t))
+		_, bus, _ := net.SplitHostPort(FreeAddr(t))
 		s := Start(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", "2000")
 		nodes, addrs = append(nodes, s), append(addrs, s.Addr)
 	}
@@ -199,7 +207,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := &Server{t: t, Addr: freeAddr(t)}
+	w := &Server{t: t, Addr: FreeAddr(t)}
 	_, port, _ = net.SplitHostPort(w.Addr)
 	w.args = []string{conf, "--sentinel", "--bind", "127.0.0.1", "--port", port}
 	w.Restart()
