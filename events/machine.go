@@ -98,7 +98,8 @@ type machine struct {
 	met       bool // has been connected or has received something
 	fresh     bool // no replay: the next live batch starts an incarnation
 	syncing   bool // a replay runs; live batches wait in pending
-	settling  bool // ... only to check: the stream still counts as live
+	settling  bool // ... only to check: the state stays what it was
+	open      bool // no replay told what follows the last batch that we have: see finish
 
 	started     bool   // position is meaningful
 	restored    bool   // ... from a snapshot, and nothing has proved it yet
@@ -145,7 +146,7 @@ func (m *machine) decide(in input) []action {
 	case inReplayEnd:
 		m.onReplayEnd(in.complete)
 	case inSettle:
-		if m.connected && m.canReplay && (m.started || m.log) && !m.syncing {
+		if m.connected && m.canReplay && (m.started || m.open || m.log) && !m.syncing {
 			m.startReplay()
 			m.settling = true
 		}
@@ -241,6 +242,7 @@ func (m *machine) takeLive(msg message) {
 		}
 		m.beginAt(msg)
 	case msg.seq == m.next:
+		m.open = false
 		m.apply(msg)
 	case msg.seq > m.next:
 		if m.canReplay {
@@ -308,14 +310,14 @@ func (m *machine) newIncarnation(why string) {
 		m.stopReplay()
 	}
 	m.out = append(m.out, action{kind: actRetire, why: why})
-	m.started, m.restored, m.next, m.trusted, m.stalls, m.liveTop = false, false, 0, 0, 0, 0
+	m.started, m.restored, m.open, m.next, m.trusted, m.stalls, m.liveTop = false, false, false, 0, 0, 0, 0
 	m.cleared()
 	m.recent.slots = nil
 }
 
 // beginAt starts an incarnation with msg as the first batch that we have.
 func (m *machine) beginAt(msg message) {
-	m.started = true
+	m.started, m.open = true, false
 	m.next = msg.seq
 	m.historyFrom = msg.seq
 	m.apply(msg)
@@ -373,6 +375,10 @@ func (m *machine) state() (s State, cause string, n uint64) {
 		return Degraded, CauseGap, m.lost
 	case m.lost > 0:
 		return Degraded, CausePoison, m.lost
+	case m.open && m.next > 0:
+		return Degraded, CauseUnverified, 0
+	case m.open:
+		return Degraded, CauseHistory, 0
 	case m.historyFrom > 0:
 		return Degraded, CauseHistory, m.historyFrom
 	}

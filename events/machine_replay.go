@@ -118,15 +118,17 @@ func (m *machine) onReplayEnd(complete bool) {
 			m.startReplay()
 			return
 		}
-		m.finish()
+		m.finish(m.live)
 	case m.spilled:
 		m.spilled = false
 		m.startReplay()
-	case complete && m.progress == 0, m.stalls >= maxStalls:
+	case complete && m.progress == 0:
 		// The end marker alone proves nothing; a round that brings nothing new
 		// does.
 		m.started = true
-		m.finish()
+		m.finish(true)
+	case m.stalls >= maxStalls:
+		m.finish(m.live)
 	default:
 		settling := m.settling
 		m.startReplay()
@@ -153,7 +155,7 @@ func (m *machine) endUnverified(complete bool) {
 			m.startReplay()
 			return
 		}
-		m.finish()
+		m.finish(m.live)
 	default:
 		m.newIncarnationKeepingPending()
 	}
@@ -187,9 +189,14 @@ func (m *machine) newIncarnationKeepingPending() {
 	m.startReplay()
 }
 
-// finish ends the replay: what comes live is applied at once from here on.
-func (m *machine) finish() {
+// finish ends the replay: what comes live is applied at once from here on. It is
+// told whether there is nothing between the last batch that we have and the next
+// one that comes: a replay ended without anything new, or has met the live
+// batches. Otherwise that stays open until the next batch shows it, or another
+// replay.
+func (m *machine) finish(met bool) {
 	m.syncing, m.settling, m.live = false, false, false
+	m.open = !met && !m.log // of a log the relay says where it ends
 	m.stalls = 0
 	m.out = append(m.out, action{kind: actStop})
 }
@@ -198,7 +205,7 @@ func (m *machine) finish() {
 // the proof that nothing is missing, which an end marker is not.
 func (m *machine) finishIfCaughtUp() {
 	if m.live && len(m.pending) == 0 && !m.spilled {
-		m.finish()
+		m.finish(true)
 	}
 }
 

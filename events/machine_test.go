@@ -59,6 +59,8 @@ type simStream struct {
 	replay  bool   // a replay is wanted
 	from    uint64
 	saved   *simSnapshot
+	since   int // batches that were published before the connection
+	owed    int // ... of which the engine's replays tell
 }
 
 // simSnapshot is what a snapshot keeps of a stream.
@@ -94,6 +96,9 @@ func (s *simStream) crash() {
 }
 
 func (s *simStream) feed(in input) {
+	if in.kind == inConnected {
+		s.since, s.owed = len(s.e.batches), len(s.e.batches)
+	}
 	for _, a := range s.m.decide(in) {
 		switch a.kind {
 		case actRetire:
@@ -129,6 +134,20 @@ func (s *simStream) feed(in input) {
 		}
 	}
 	s.checkWatermark()
+	s.checkLive()
+}
+
+// checkLive: a stream that calls itself live has what was published before its
+// connection. What gets lost after that shows with the next batch.
+func (s *simStream) checkLive() {
+	if st, _, _ := s.m.state(); st != Live || s.m.settling {
+		return
+	}
+	for i := s.clear; i < s.owed; i++ {
+		if !s.e.unsent[uint64(i)] && (i >= len(s.applied) || !s.applied[i]) {
+			s.t.Fatalf("live without batch %d, published before the connection", i)
+		}
+	}
 }
 
 func (s *simStream) checkWatermark() {
@@ -158,6 +177,8 @@ func (s *simStream) serve(keep func(i, n int) bool, end bool, interrupt func()) 
 			if s.replay { // superseded by a new one
 				return
 			}
+		} else if end {
+			s.owed = 0 // no machine can tell: the end marker says that this was all
 		}
 		interrupt()
 		if s.replay {
@@ -248,7 +269,9 @@ func runSchedule(t *rapid.T, canReplay bool) {
 			deliver(msg)
 		case "old":
 			deliver(msg)
-			deliver(s.e.batches[rapid.IntRange(0, len(s.e.batches)-1).Draw(t, "old")])
+			// Nothing is delayed by more than the ring holds, nor from before the connection.
+			last := len(s.e.batches) - 1
+			deliver(s.e.batches[rapid.IntRange(max(last-int(s.m.recent.span()), min(s.since, last)), last).Draw(t, "old")])
 		default:
 			deliver(msg)
 		}

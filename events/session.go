@@ -174,8 +174,18 @@ func (s *Session) ReplayTimeout(id uint64) {
 	}
 }
 
+// Open reports whether batches may be missing after the last one that the session
+// has, because the replays that were to tell ended too soon. The next batch will
+// show it, or another replay, which a transport asks for with Settle.
+func (s *Session) Open() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.m.open && !s.m.syncing
+}
+
 // Settle checks that nothing fell between the subscription and the first
-// replay. Transports call it once, about a second after Connected.
+// replay. Transports call it once, about a second after Connected, and now and
+// then while the session is Open.
 func (s *Session) Settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -379,7 +389,10 @@ func reason(state State, cause string, n uint64, canReplay bool) string {
 	}
 	switch cause {
 	case CauseHistory:
-		if n == 0 {
+		switch {
+		case n == 0 && canReplay:
+			return CauseHistory + ": what the engine cached before its next batch is unknown, as no replay of it comes to an end"
+		case n == 0:
 			return CauseHistory + ": what the engine cached before the connection is unknown until its next batch, and there is no replay"
 		}
 		return fmt.Sprintf("%s: known from seq %d on, what came before is out of reach", cause, n)
@@ -393,6 +406,9 @@ func reason(state State, cause string, n uint64, canReplay bool) string {
 	case CauseRestored:
 		return cause + ": from a snapshot; contact with the engine will prove it or drop it"
 	case CauseUnverified:
+		if canReplay {
+			return cause + ": no replay comes to an end, so the last batches may be missing; the next batch decides"
+		}
 		return cause + ": reconnected without a replay endpoint, so the engine may have restarted; the next batch decides"
 	}
 	return cause

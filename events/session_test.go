@@ -112,9 +112,14 @@ func (b *bench) serve(batches ...[]byte) {
 		b.t.Fatal("no replay is wanted")
 	}
 	for seq := from; seq < uint64(len(batches)); seq++ {
-		b.s.Replayed(id, [][]byte{nil, nil, binary.BigEndian.AppendUint64(nil, seq), batches[seq]})
+		b.s.Replayed(id, replayFrames(seq, batches[seq]))
 	}
-	b.s.Replayed(id, [][]byte{nil, nil, binary.BigEndian.AppendUint64(nil, EndSeq), nil})
+	b.s.Replayed(id, replayFrames(EndSeq, nil))
+}
+
+// replayFrames is one message of a replay.
+func replayFrames(seq uint64, payload []byte) [][]byte {
+	return [][]byte{nil, nil, binary.BigEndian.AppendUint64(nil, seq), payload}
 }
 
 // settle serves replays until none is wanted.

@@ -48,5 +48,5 @@ const (
 	CauseBlockSize  = "block_size"       // the engine's blocks are not of the registered size: refused
 	CauseUnchained  = "unchained_hashes" // engine hashes name no prefix (SGLang before 0.5.8)
 	CauseRestored   = "restored"         // from a snapshot, and the engine has not yet proved to be the one that it tells of
-	CauseUnverified = "unverified"       // reconnected, and nothing can prove that the engine did not restart
+	CauseUnverified = "unverified"       // nothing proves that the engine did not restart when the connection broke, or that no batch is missing: the next one decides
 )

@@ -3,9 +3,9 @@ package events
 import "time"
 
 // What a stream holds is suspect while something may have been removed by the
-// engine without our knowing. All of it is, while the transport is down, or
-// nothing has proved yet that the engine is the one that a snapshot tells of:
-// that is this file's concern. What was held before a loss is another
+// engine without our knowing. All of it is, while the transport is down, no
+// replay tells what came last, or nothing has proved yet that the engine is the
+// one that a snapshot tells of: that is this file's concern. What was held before a loss is another
 // (doubt.go). It goes on to answer, marked, but not for ever: if nothing settles
 // the matter (a clear, a restart, a reconnection that proves continuity), it is
 // dropped, and what the engine can still replay is taken anew. What is missing
@@ -20,7 +20,7 @@ const (
 
 // suspect reports whether all that is held may be no longer held by the engine.
 func (m *machine) suspect() bool {
-	return m.started && (m.restored || m.fresh || !m.connected)
+	return m.started && (m.restored || m.fresh || m.open || !m.connected)
 }
 
 // expire drops what is suspect, and begins anew where there is a connection.

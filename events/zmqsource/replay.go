@@ -82,7 +82,7 @@ func (st *stream) driveReplay() {
 	case r.got: // the end marker was lost; what came counts
 		st.failures = 0
 		st.endReplay()
-		st.session.ReplayTimeout(r.id)
+		st.timedOut(r.id)
 	case r.sent:
 		st.failedReplay(r.id, "replay_endpoint "+st.spec.ReplayEndpoint+" accepts connections but does not answer: is it the engine's replay port?")
 	default:
@@ -96,7 +96,17 @@ func (st *stream) failedReplay(id uint64, note string) {
 	pause := retryPause << min(st.failures, 6)
 	st.pauseUntil = time.Now().Add(pause/2 + rand.N(pause/2))
 	st.session.Note(note)
+	st.timedOut(id)
+}
+
+// timedOut tells the session that a replay ended without its end. If the session
+// gives up then, it is asked again after a while: the engine may be idle, so that
+// nothing else would tell what is missing.
+func (st *stream) timedOut(id uint64) {
 	st.session.ReplayTimeout(id)
+	if st.session.Open() && st.settleAt.IsZero() {
+		st.settleAt = time.Now().Add(st.source.opts.ReplayAgain)
+	}
 }
 
 // endReplay closes the running replay, if any, and gives its slot back.

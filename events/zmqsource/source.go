@@ -49,6 +49,9 @@ type Options struct {
 	// ReplayIdle is how long a replay may pause before it counts as ended
 	// without its end marker. Default 500 ms.
 	ReplayIdle time.Duration
+	// ReplayAgain is how long after replays that did not come to an end another
+	// is tried, if the engine says nothing meanwhile. Default 10 s.
+	ReplayAgain time.Duration
 	// ReplayConnect is how long the replay endpoint may take to accept a
 	// connection. Default 600 ms.
 	ReplayConnect time.Duration
@@ -63,6 +66,7 @@ func (o *Options) setDefaults() {
 	setDefault(&o.ReceiveQueue, 100_000)
 	setDefault(&o.ReplayFirst, 3*time.Second)
 	setDefault(&o.ReplayIdle, 500*time.Millisecond)
+	setDefault(&o.ReplayAgain, 10*time.Second)
 	setDefault(&o.ReplayConnect, 600*time.Millisecond)
 	setDefault(&o.SilenceHint, 30*time.Second)
 }

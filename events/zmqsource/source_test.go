@@ -3,8 +3,11 @@ package zmqsource
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -422,6 +425,7 @@ func TestFrameIsTooLarge(t *testing.T) {
 		}
 		return ""
 	})
+	check(t, e.WaitSubscribers(t.Context()))
 	work(t, e, 5)
 	r.awaitState("a", events.Degraded, events.CauseGap)
 	if err := e.Rank(0).Clear(); err != nil {
@@ -430,4 +434,53 @@ func TestFrameIsTooLarge(t *testing.T) {
 	work(t, e, 5)
 	r.awaitTruth("a", e)
 	r.awaitState("a", events.Live, "")
+}
+
+// TestReplayPortThatIsNotThere: an idle engine whose replays do not come is not
+// live, whatever it has cached; and when they do come, it is, without its doing.
+func TestReplayPortThatIsNotThere(t *testing.T) {
+	r := newRig(t, Options{ReplayConnect: 50 * time.Millisecond, ReplayAgain: 100 * time.Millisecond})
+	e := r.start(enginesim.EngineOptions{})
+	work(t, e, 5)
+	addr, err := enginesim.FreeAddr()
+	check(t, err)
+	_, err = r.fleet.Add(events.InstanceSpec{ID: "a", Model: model, Streams: []events.StreamSpec{{
+		Endpoint: e.Endpoint(0), ReplayEndpoint: "tcp://" + addr,
+	}}})
+	check(t, err)
+	r.awaitState("a", events.Degraded, events.CauseHistory)
+	forward(t, addr, strings.TrimPrefix(e.ReplayEndpoint(0), "tcp://"))
+	r.awaitState("a", events.Live, "")
+	if wrong := difference(r.index, "a", e); wrong != "" {
+		t.Error(wrong)
+	}
+}
+
+// forward makes addr another address of target.
+func forward(t *testing.T, addr, target string) {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	check(t, err)
+	var wg sync.WaitGroup
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", target)
+			if err != nil {
+				near.Close()
+				continue
+			}
+			pipe := func(to, from net.Conn) {
+				_, _ = io.Copy(to, from) // until either end closes
+				to.Close()
+				from.Close()
+			}
+			wg.Go(func() { pipe(near, far) })
+			wg.Go(func() { pipe(far, near) })
+		}
+	})
 }
