@@ -363,7 +363,7 @@ func (m *machine) state() (s State, cause string, n uint64) {
 		return Replaying, "", 0 // on the way through the log
 	case !m.connected:
 		return Disconnected, "", 0
-	case m.syncing && !m.settling:
+	case m.syncing && (!m.settling || m.next < m.told):
 		return Replaying, "", 0
 	case m.fresh && m.started:
 		return Degraded, CauseUnverified, 0
@@ -375,9 +375,9 @@ func (m *machine) state() (s State, cause string, n uint64) {
 		return Degraded, CauseGap, m.lost
 	case m.lost > 0:
 		return Degraded, CausePoison, m.lost
-	case m.open && m.next > 0:
+	case m.behind() && m.next > 0:
 		return Degraded, CauseUnverified, 0
-	case m.open:
+	case m.behind():
 		return Degraded, CauseHistory, 0
 	case m.historyFrom > 0:
 		return Degraded, CauseHistory, m.historyFrom

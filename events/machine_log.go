@@ -23,7 +23,12 @@ type logState struct {
 	log  bool   // it does
 	boot string // the present process, "" before the first message
 	down bool   // the transport said so, and has not taken it back
+	told uint64 // the seq that comes next, as the relay said when it was compared
 }
+
+// behind reports whether batches are known, or must be feared, to be missing at
+// the end.
+func (m *machine) behind() bool { return m.open || m.next < m.told }
 
 // enter goes on to the process that a message of the log names, and reports
 // whether the message may be used: not if that process has ended.
@@ -41,7 +46,7 @@ func (m *machine) enter(boot string) bool {
 	if m.boot != "" {
 		m.newIncarnation(whyBoot)
 	}
-	m.boot = boot
+	m.boot, m.told = boot, 0
 	return true
 }
 

@@ -30,6 +30,7 @@ type simLog struct {
 	replay   bool
 	from     uint64
 	clearsOf map[logEntry]bool
+	owed     int // batches that the relay last said that it had
 }
 
 func bootOf(process int) string { return fmt.Sprintf("%04d", process) }
@@ -39,6 +40,10 @@ func (s *simLog) message(e logEntry) message {
 }
 
 func (s *simLog) feed(in input) {
+	if (in.kind == inConnected || in.kind == inSettle) && s.m.boot == bootOf(s.process) {
+		s.owed = s.batches
+		s.m.told = uint64(s.batches)
+	}
 	for _, a := range s.m.decide(in) {
 		switch a.kind {
 		case actRetire:
@@ -70,6 +75,26 @@ func (s *simLog) feed(in input) {
 			}
 		}
 	}
+	if st, _, _ := s.m.state(); st == Live && s.m.boot == bootOf(s.process) {
+		if missing := s.missing(s.owed); missing > 0 {
+			s.t.Fatalf("live without %d batches that the relay had", missing)
+		}
+	}
+}
+
+// missing is how many of the first n batches of the present process are missing
+// since the last of all that dropped everything.
+func (s *simLog) missing(n int) (missing int) {
+	from := 0
+	if n := len(s.clears); n > 0 {
+		from = s.clears[n-1]
+	}
+	for i := from; i < n; i++ {
+		if i >= len(s.applied) || !s.applied[i] {
+			missing++
+		}
+	}
+	return missing
 }
 
 // deliver hands over the next n messages of the log.
@@ -155,16 +180,7 @@ func (s *simLog) verify() {
 	if s.current != s.process && (s.current != -1 || s.batches > 0) {
 		s.t.Fatalf("holds process %d, the engine is process %d", s.current, s.process)
 	}
-	from := 0
-	if n := len(s.clears); n > 0 {
-		from = s.clears[n-1]
-	}
-	missing := 0
-	for i := from; i < s.batches; i++ {
-		if i >= len(s.applied) || !s.applied[i] {
-			missing++
-		}
-	}
+	missing := s.missing(s.batches)
 	state, cause, _ := s.m.state()
 	if missing > 0 && state == Live {
 		s.t.Fatalf("live without %d batches", missing)
@@ -201,7 +217,7 @@ func TestMachineAgainstLog(t *testing.T) {
 			},
 			"restart": func(t *rapid.T) {
 				s.process++
-				s.batches, s.clears = 0, nil
+				s.batches, s.clears, s.owed = 0, nil, 0
 				if rapid.Bool().Draw(t, "announced") {
 					s.log = append(s.log, logEntry{s.process, -1})
 				}

@@ -196,7 +196,7 @@ func (m *machine) newIncarnationKeepingPending() {
 // replay.
 func (m *machine) finish(met bool) {
 	m.syncing, m.settling, m.live = false, false, false
-	m.open = !met && !m.log // of a log the relay says where it ends
+	m.open = !met && !m.log // of a log the relay says where it ends: told
 	m.stalls = 0
 	m.out = append(m.out, action{kind: actStop})
 }

@@ -101,3 +101,27 @@ func reconnected(t *testing.T) (b *bench, batches map[uint64][]byte) {
 	b.s.Connected()
 	return b, map[uint64][]byte{0: first}
 }
+
+// TestRelayIsAhead: a stream out of a log is not live before it is where its
+// relay said that it is, whatever became of replays.
+func TestRelayIsAhead(t *testing.T) {
+	b := newBench(t, func(o *SessionOptions) { o.Stream = StreamSpec{Endpoint: "nats://pod-0.kv", ReplayEndpoint: "nats://pod-0.replay"} })
+	const boot = "1"
+	b.s.Began(boot)
+	b.s.Told(2)
+	b.s.Connected()
+	b.want(Replaying, "")
+	b.unended(nil)
+	b.want(Degraded, CauseHistory)
+	b.s.Logged(boot, 0, b.batch(stored(1, 0, 2)))
+	b.want(Degraded, CauseUnverified)
+	b.s.Told(2)
+	b.s.Settle()
+	b.want(Replaying, "")
+	id, _, _ := b.s.Replay()
+	b.s.Refilled(id, boot, 1, b.batch(stored(1, 2, 1)))
+	b.s.RefillEnd(id)
+	b.settle()
+	b.want(Live, "")
+	b.wantMatched(1, 3)
+}

@@ -49,6 +49,16 @@ func (s *Session) RefillEnd(id uint64) {
 	}
 }
 
+// Told says where the relay is with the present process: what it publishes next
+// is next. Until the session is there too, it is not live. Transports say so
+// where they have compared the two, before Connected and Settle.
+func (s *Session) Told(next uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.m.told = next
+	s.publish()
+}
+
 // Position returns the present process of the stream ("" before the first
 // message), the seq that comes next, and, if batches wait for earlier ones,
 // the first of these; else waiting is 0.

@@ -20,7 +20,7 @@ const (
 
 // suspect reports whether all that is held may be no longer held by the engine.
 func (m *machine) suspect() bool {
-	return m.started && (m.restored || m.fresh || m.open || !m.connected)
+	return m.started && (m.restored || m.fresh || m.behind() || !m.connected)
 }
 
 // expire drops what is suspect, and begins anew where there is a connection.

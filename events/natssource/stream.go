@@ -186,6 +186,7 @@ func (st *stream) judge() {
 		st.say(status.Reason)
 		st.setDoubted(false) // the session begins with a replay
 		st.judged = status
+		st.session.Told(status.Next)
 		st.session.Connected()
 	case st.up && same && doubted && atEnd:
 		st.setDoubted(false)
@@ -226,6 +227,7 @@ func (st *stream) apart(status Status, boot string, same, atEnd bool) {
 func (st *stream) settle(status Status) {
 	if _, _, asks := st.session.Replay(); !asks {
 		st.judged = status
+		st.session.Told(status.Next)
 		st.session.Settle()
 	}
 }
