@@ -52,7 +52,7 @@ func (s *Server) tokenize(ctx context.Context, q *queryRequest) time.Duration {
 	if q.sourceName == "prompt" {
 		kind = tokenizer.Completions
 	}
-	t, from, err := s.tokenizers.Tokens(ctx, model, tokenizer.Request{Kind: kind, Body: q.raw})
+	t, from, err := s.tokenizers.Tokens(ctx, model, tokenizer.Request{Kind: kind, Body: q.raw, Valid: true})
 	switch {
 	case err != nil:
 		q.noTokens = err.Error()

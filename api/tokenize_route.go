@@ -34,7 +34,7 @@ func (s *Server) handleTokenize(c *gin.Context) error {
 		if err != nil {
 			return err
 		}
-		t, _, err := s.tokenizers.Tokens(c.Request.Context(), model, tokenizer.Request{Kind: kind, Body: w.q.raw})
+		t, _, err := s.tokenizers.Tokens(c.Request.Context(), model, tokenizer.Request{Kind: kind, Body: w.q.raw, Valid: true})
 		if err != nil {
 			return tokenizeError(model, err)
 		}

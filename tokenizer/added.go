@@ -86,9 +86,18 @@ type matcher struct {
 // head holds the added tokens that begin with one byte. There can be
 // thousands (Gemma has 6,000 unused ones), so they are looked up by length.
 type head struct {
-	lengths []int // of the tokens, longest first, each once
+	lengths []length // of the tokens, longest first, each once
 	ids     map[string]uint32
 }
+
+// length is one length of added tokens, and what bytes those of it end with:
+// most stretches of text are told from them by that.
+type length struct {
+	bytes int
+	last  [256 / 64]uint64
+}
+
+func (l *length) endsWith(c byte) bool { return l.last[c/64]&(1<<(c%64)) != 0 }
 
 func newMatcher(tokens []addedToken) *matcher {
 	m := &matcher{single: -1}
@@ -102,14 +111,19 @@ func newMatcher(tokens []addedToken) *matcher {
 			m.single = int(b)
 			heads++
 		}
-		if !slices.Contains(h.lengths, len(t.Content)) {
-			h.lengths = append(h.lengths, len(t.Content))
+		n := len(t.Content)
+		i := slices.IndexFunc(h.lengths, func(l length) bool { return l.bytes == n })
+		if i < 0 {
+			i = len(h.lengths)
+			h.lengths = append(h.lengths, length{bytes: n})
 		}
+		last := t.Content[n-1]
+		h.lengths[i].last[last/64] |= 1 << (last % 64)
 		h.ids[t.Content] = t.ID // of equal contents the last one wins, as there
 	}
 	for _, h := range m.heads {
 		if h != nil {
-			slices.SortFunc(h.lengths, func(a, b int) int { return b - a })
+			slices.SortFunc(h.lengths, func(a, b length) int { return b.bytes - a.bytes })
 		}
 	}
 	if heads != 1 {
@@ -137,12 +151,14 @@ func (m *matcher) next(text string, from int) (start, end int, id uint32, ok boo
 		if h == nil {
 			continue
 		}
-		for _, n := range h.lengths {
-			if i+n > len(text) {
+		for k := range h.lengths {
+			l := &h.lengths[k]
+			end := i + l.bytes
+			if end > len(text) || !l.endsWith(text[end-1]) {
 				continue
 			}
-			if id, ok := h.ids[text[i:i+n]]; ok {
-				return i, i + n, id, true
+			if id, ok := h.ids[text[i:end]]; ok {
+				return i, end, id, true
 			}
 		}
 	}

@@ -121,7 +121,7 @@ func newTestRegistry(t *testing.T, o RegistryOptions) *Registry {
 }
 
 func prompt(text string) Request {
-	return Request{Completions, fmt.Appendf(nil, `{"prompt":%q}`, text)}
+	return Request{Kind: Completions, Body: fmt.Appendf(nil, `{"prompt":%q}`, text)}
 }
 
 func mustTokens(t *testing.T, r *Registry, model string, req Request, from Source) []uint32 {
@@ -146,15 +146,15 @@ func TestSourceOrder(t *testing.T) {
 	}
 	mustTokens(t, r, "m", prompt(long+"and more"), SourcePrefixCache)
 	for range 2 { // tomorrow it is another text
-		mustTokens(t, r, "m", Request{ChatCompletions, []byte("it is today")}, SourceTokenizer)
+		mustTokens(t, r, "m", Request{Kind: ChatCompletions, Body: []byte("it is today")}, SourceTokenizer)
 	}
 	if e.asked.Load() != 0 {
 		t.Error("an engine was asked though the tokenizer is here")
 	}
-	mustTokens(t, r, "m", Request{ChatCompletions, []byte("a picture")}, SourceEngine)
+	mustTokens(t, r, "m", Request{Kind: ChatCompletions, Body: []byte("a picture")}, SourceEngine)
 	mustTokens(t, r, "other", prompt("x"), SourceEngine)
 	asked := e.asked.Load()
-	for model, req := range map[string]Request{"m": {ChatCompletions, []byte("refuse")}, "never": prompt("x")} {
+	for model, req := range map[string]Request{"m": {Kind: ChatCompletions, Body: []byte("refuse")}, "never": prompt("x")} {
 		if _, _, err := r.Tokens(t.Context(), model, req); err == nil || e.asked.Load() != asked {
 			t.Errorf("%s: error %v, asked %d times", model, err, e.asked.Load()-asked)
 		}

@@ -27,6 +27,9 @@ func (k Kind) Chat() bool { return k == ChatCompletions || k == TokenizeChat }
 type Request struct {
 	Kind Kind
 	Body []byte // one JSON object
+
+	// Valid says that Body is known to be JSON in UTF-8.
+	Valid bool
 }
 
 // Source says where the tokens of an answer come from.

@@ -129,7 +129,7 @@ func Probes() []Request {
 		if err != nil {
 			return // cannot be: strings and maps
 		}
-		probes = append(probes, Request{kind, b})
+		probes = append(probes, Request{Kind: kind, Body: b})
 	}
 	for _, t := range texts {
 		add(Completions, map[string]any{"prompt": t})

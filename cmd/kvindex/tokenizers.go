@@ -182,7 +182,11 @@ func (r renderer) Render(t tokenizer.Request) (tokenizer.Rendered, error) {
 	if t.Kind == tokenizer.TokenizeChat {
 		kind = chat.Tokenize
 	}
-	req, err := chat.ParseRequest(t.Body, kind)
+	parse := chat.ParseRequest
+	if t.Valid {
+		parse = chat.ParseValid
+	}
+	req, err := parse(t.Body, kind)
 	if err != nil {
 		return tokenizer.Rendered{}, withoutText(err)
 	}

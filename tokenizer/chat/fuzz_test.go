@@ -1,6 +1,8 @@
 package chat
 
 import (
+	"encoding/json"
+	"reflect"
 	"testing"
 	"unicode/utf8"
 )
@@ -25,6 +27,12 @@ func FuzzParseRequest(f *testing.F) {
 		for _, kind := range []Kind{ChatCompletions, Tokenize} {
 			req, err := ParseRequest(body, kind)
 			knownKind(t, err)
+			if utf8.Valid(body) && json.Valid(body) {
+				same, e := ParseValid(body, kind)
+				if (e == nil) != (err == nil) || !reflect.DeepEqual(same, req) {
+					t.Errorf("%q: %v; known to be valid: %v", body, err, e)
+				}
+			}
 			if err != nil {
 				continue
 			}

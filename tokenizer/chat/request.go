@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/kvindex/kvindex/tokenizer/chat/pyjson"
 )
@@ -29,7 +30,8 @@ const (
 
 // Request is a chat request, read and checked.
 type Request struct {
-	// Model and CacheSalt are the body's, for callers that need them too.
+	// Model and CacheSalt are the body's, for callers that need them too. They
+	// are slices of it.
 	Model, CacheSalt string
 
 	kind     Kind
@@ -49,7 +51,6 @@ type Request struct {
 // fields are the parts of a body that are kept as they are read.
 type fields struct {
 	kept map[string]pyjson.Value
-	size pyjson.Limits
 }
 
 // wanted are the fields of a body that change the prompt, or say that it
@@ -67,12 +68,22 @@ var wanted = map[Kind][]string{
 }
 
 // ParseRequest reads a body that must be valid UTF-8 JSON, in Python's
-// understanding of it. It keeps the order of keys and the form of numbers.
+// understanding of it. It keeps the order of keys and the form of numbers. The
+// request is made of slices of body, which must not change while it is in use.
 func ParseRequest(body []byte, kind Kind) (*Request, error) {
 	if !utf8.Valid(body) {
 		return nil, invalid("the body is not UTF-8")
 	}
-	f, err := readFields(strings.TrimPrefix(string(body), "\ufeff"), kind)
+	return parse(body, kind, false)
+}
+
+// ParseValid is ParseRequest for a body that is known to be JSON in UTF-8: not to
+// look at every byte again is much of the time that a long chat takes.
+func ParseValid(body []byte, kind Kind) (*Request, error) { return parse(body, kind, true) }
+
+func parse(body []byte, kind Kind, valid bool) (*Request, error) {
+	text := unsafe.String(unsafe.SliceData(body), len(body))
+	f, err := readFields(strings.TrimPrefix(text, "\ufeff"), kind, valid)
 	if err != nil {
 		return nil, err
 	}
@@ -91,9 +102,9 @@ func ParseRequest(body []byte, kind Kind) (*Request, error) {
 	return r, r.readMessages(f.kept["messages"])
 }
 
-func readFields(body string, kind Kind) (*fields, error) {
-	f := &fields{kept: map[string]pyjson.Value{}, size: pyjson.Limits{Depth: maxDepth, Values: maxValues}}
-	p := pyjson.NewParser(body, f.size)
+func readFields(body string, kind Kind, valid bool) (*fields, error) {
+	f := &fields{kept: map[string]pyjson.Value{}}
+	p := pyjson.NewParser(body, pyjson.Limits{Depth: maxDepth, Values: maxValues, Valid: valid})
 	err := p.Object(func(key string) error {
 		if !slices.Contains(wanted[kind], key) {
 			return p.Skip()

@@ -11,6 +11,10 @@ import (
 type Limits struct {
 	Depth  int // lists and objects around a value
 	Values int // values in all, kept ones only
+
+	// Valid says that the input is known to be JSON: what a string must not
+	// contain is then not looked for.
+	Valid bool
 }
 
 // Parse reads one value that fills s but for white space.
@@ -30,6 +34,8 @@ type Parser struct {
 	depth  int
 	values int
 	limits Limits
+	quote  int             // where Valid: the next quote, unless it has been passed
+	text   strings.Builder // strings that were escaped, one behind the other
 }
 
 // NewParser reads s, which must be valid UTF-8 for its strings to be.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -114,6 +115,12 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		v, err := Parse(s, Limits{Depth: 1000})
+		if json.Valid([]byte(s)) {
+			same, e := Parse(s, Limits{Depth: 1000, Valid: true})
+			if !errors.Is(e, err) || !reflect.DeepEqual(same, v) {
+				t.Errorf("%q: %s, %v; known to be valid: %s, %v", s, show(v), err, show(same), e)
+			}
+		}
 		if strings.Contains(s, "N") || strings.Contains(s, "I") || errors.Is(err, ErrDepth) ||
 			errors.Is(err, ErrBigInt) || errors.Is(err, ErrSurrogate) {
 			return

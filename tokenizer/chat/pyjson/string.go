@@ -1,6 +1,7 @@
 package pyjson
 
 import (
+	"math/bits"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -9,91 +10,105 @@ import (
 // string reads a string that begins here: a slice of the input if nothing in
 // it is escaped.
 func (p *Parser) string(keep bool) (string, error) {
-	p.pos++
-	raw := p.s[p.pos:]
-	end, escaped := closing(raw)
-	if end < 0 {
-		p.pos = len(p.s)
-		return "", p.fail(`"`)
+	start := p.pos + 1
+	end := p.special(start)
+	if end < len(p.s) && p.s[end] == '"' {
+		p.pos = end + 1
+		return p.s[start:end], nil
 	}
-	raw = raw[:end]
-	if i := control(raw); i >= 0 {
-		p.pos += i
-		return "", p.fail("no control character")
-	}
-	if !escaped {
-		p.pos += end + 1
-		return raw, nil
-	}
-	return p.unescape(raw, keep)
+	return p.unescape(start, end, keep)
 }
 
-// closing is the place of the quote that ends a string, or -1, and whether
-// there is a backslash before it.
-func closing(s string) (end int, escaped bool) {
-	for end = 0; ; end++ {
-		i := strings.IndexByte(s[end:], '"')
-		if i < 0 {
-			return -1, false
-		}
-		end += i
-		n := 0
-		for n < end && s[end-1-n] == '\\' {
-			n++
-		}
-		if n%2 == 0 {
-			return end, strings.IndexByte(s[:end], '\\') >= 0
-		}
+// unescape reads a string that begins at start and is plain up to i. What it
+// returns is a slice of p.text, which holds all such strings.
+func (p *Parser) unescape(start, i int, keep bool) (string, error) {
+	if keep && p.text.Cap() == 0 {
+		p.text.Grow(len(p.s) - start) // no escape is shorter than what it stands for
 	}
-}
-
-// unescape reads the inside of a string; the parser stands at its front.
-func (p *Parser) unescape(raw string, keep bool) (string, error) {
-	var b strings.Builder
-	if keep {
-		if text, ok := simple(raw); ok {
-			p.pos += len(raw) + 1
-			return text, nil
-		}
-		b.Grow(len(raw))
-	}
+	begin := p.text.Len()
 	lone := false
-	for i := 0; ; {
-		n := strings.IndexByte(raw[i:], '\\')
-		if n < 0 {
-			if keep {
-				b.WriteString(raw[i:])
-			}
-			break
+	for ; ; i = p.special(start) {
+		if keep {
+			p.text.WriteString(p.s[start:i])
 		}
-		r, width := escape(raw[i+n:])
+		switch {
+		case i == len(p.s):
+			p.pos = i
+			return "", p.fail(`"`)
+		case p.s[i] == '"':
+			p.pos = i + 1
+			if lone {
+				return "", ErrSurrogate
+			}
+			return p.text.String()[begin:], nil
+		case p.s[i] != '\\':
+			p.pos = i
+			return "", p.fail("no control character")
+		}
+		if start = i + 2; start <= len(p.s) && simpleEscapes[p.s[i+1]] != 0 {
+			if keep {
+				p.text.WriteByte(simpleEscapes[p.s[i+1]])
+			}
+			continue
+		}
+		r, width := unicodeEscape(p.s[i:])
 		if width == 0 {
-			p.pos += i + n
+			p.pos = i
 			return "", p.fail("an escape")
 		}
+		start = i + width
 		if keep {
-			b.WriteString(raw[i : i+n])
-			b.WriteRune(r)
+			p.text.WriteRune(r)
 			lone = lone || utf16.IsSurrogate(r)
 		}
-		i += n + width
 	}
-	if lone {
-		return "", ErrSurrogate
-	}
-	p.pos += len(raw) + 1
-	return b.String(), nil
 }
 
-// escape reads the escape at the front of s, a pair of them if they form one
-// character, and says how long it is: 0 if it is none.
-func escape(s string) (r rune, n int) {
-	if len(s) < 2 {
-		return 0, 0
+// special is the place of the first byte from i on that a string cannot have as
+// it is, len(p.s) if there is none. In what is valid that is a quote or a
+// backslash; processors look for one byte several times as fast as special does.
+func (p *Parser) special(i int) int {
+	if !p.limits.Valid {
+		return special(p.s, i)
 	}
-	if i := strings.IndexByte(`"\/bfnrt`, s[1]); i >= 0 {
-		return rune("\"\\/\b\f\n\r\t"[i]), 2
+	if p.quote < i { // else it has not been passed yet
+		p.quote = len(p.s)
+		if n := strings.IndexByte(p.s[i:], '"'); n >= 0 {
+			p.quote = i + n
+		}
 	}
+	if n := strings.IndexByte(p.s[i:p.quote], '\\'); n >= 0 {
+		return i + n
+	}
+	return p.quote
+}
+
+// special is the place of the first byte from i on that a string cannot have as
+// it is: a quote, a backslash, a control character. It is len(s) if there is
+// none. It looks at eight bytes at a time: this is most of what reading a long
+// chat takes.
+func special(s string, i int) int {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	for ; i+8 <= len(s); i += 8 {
+		w := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
+			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
+		quote, backslash := w^'"'*ones, w^'\\'*ones
+		// The lowest bit is in the first such byte; borrows may set others above it.
+		if m := ((w-0x20*ones)&^w | (quote-ones)&^quote | (backslash-ones)&^backslash) & tops; m != 0 {
+			return i + bits.TrailingZeros64(m)/8
+		}
+	}
+	for ; i < len(s); i++ {
+		if c := s[i]; c < 0x20 || c == '"' || c == '\\' {
+			break
+		}
+	}
+	return i
+}
+
+// unicodeEscape reads the \uXXXX at the front of s, a pair of them if they form
+// one character, and says how long it is: 0 if it is none.
+func unicodeEscape(s string) (r rune, n int) {
 	r = hex4(s)
 	if r < 0 {
 		return 0, 0
@@ -126,50 +141,6 @@ func hex4(s string) rune {
 		r = r<<4 | rune(c)
 	}
 	return r
-}
-
-// control is the place of the first control character in s, or -1. It looks at
-// eight bytes at a time: this is most of what reading a long chat takes.
-func control(s string) int {
-	const ones = 0x0101010101010101
-	i := 0
-	for ; i+8 <= len(s); i += 8 {
-		w := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
-			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
-		if (w-0x20*ones)&^w&(0x80*ones) != 0 { // some byte is below 0x20
-			break
-		}
-	}
-	for ; i < len(s); i++ {
-		if s[i] < 0x20 {
-			return i
-		}
-	}
-	return -1
-}
-
-// simple unescapes a string whose escapes are all of two characters, which is
-// nearly all of them; ok is false for others.
-func simple(raw string) (text string, ok bool) {
-	var b strings.Builder
-	b.Grow(len(raw))
-	for {
-		n := strings.IndexByte(raw, '\\')
-		if n < 0 {
-			b.WriteString(raw)
-			return b.String(), true
-		}
-		if n+1 == len(raw) {
-			return "", false
-		}
-		c := simpleEscapes[raw[n+1]]
-		if c == 0 {
-			return "", false
-		}
-		b.WriteString(raw[:n])
-		b.WriteByte(c)
-		raw = raw[n+2:]
-	}
 }
 
 // simpleEscapes are what stands for what after a backslash; 0 is none of them.
