@@ -6,7 +6,6 @@ toolchain go1.27.3
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
-	github.com/ardanlabs/jinja v1.12.0
 	github.com/daulet/tokenizers v1.22.2
 	github.com/getkin/kin-openapi v0.153.0
 	github.com/gin-gonic/gin v1.12.0

@@ -54,7 +54,7 @@ func TestRefusedTemplates(t *testing.T) {
 		"{{ x | nope }}", "{{ x is nope }}", "{{ x.nope() }}", "{{ nope() }}", "{% nope %}", "{% include 'x' %}",
 		"{% extends 'x' %}", "{% block x %}{% endblock %}", "{% import 'x' as y %}", "{% autoescape true %}{% endautoescape %}",
 		"{% for x in y recursive %}{% endfor %}", "{% if x %}", "{{ x", "{# x", "{% raw %}", "{{ f(*x) }}", "{{ (1 }}", "{{ 1 2 }}",
-		"{% set kvx_out = 1 %}", "{{ kvx_x }}", "{% set range = 1 %}", "{% for loop in x %}{% endfor %}", "{{ self.x() }}",
+		"{% set range = 1 %}", "{% for x in y if n.a %}{% set n.a = 1 %}{% endfor %}", "{{ loop }}{% for x in y %}{{ loop }}{% endfor %}", "{% for loop in x %}{% endfor %}", "{{ self.x() }}",
 		"{{ x | escape }}", "{{ 'é'x }}", "{{ é }}", "{{ 0x10 }}", "{{ 1_000 }}", "{{ 99999999999999999999 }}", "{{ '\\N{DASH}' }}",
 		"{{ '\\ud800' }}", "{{ a < b < c }}", "{{ {1: 2} }}", "{{ x.append(1) }}", "{{ x.copy }}", "{% call f() %}{% endcall %}",
 	} {

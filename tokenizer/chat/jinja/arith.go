@@ -4,21 +4,19 @@ import (
 	"math"
 	"math/bits"
 	"strings"
-
-	aj "github.com/ardanlabs/jinja"
 )
 
 // arith is a op b on numbers.
-func arith(op string, a, b aj.Value) (aj.Value, error) {
+func arith(op string, a, b val) (val, error) {
 	x, okA := number(a)
 	y, okB := number(b)
 	if !okA || !okB {
-		return aj.Undefined(), raised("unsupported operand type(s) for %s: '%s' and '%s'", op, typeName(a), typeName(b))
+		return val{}, raised("unsupported operand type(s) for %s: '%s' and '%s'", op, typeName(a), typeName(b))
 	}
 	if (op == "/" || op == "//" || op == "%") && y == 0 {
-		return aj.Undefined(), raised("division by zero")
+		return val{}, raised("division by zero")
 	}
-	if a.IsFloat() || b.IsFloat() || op == "/" {
+	if a.isFloat() || b.isFloat() || op == "/" {
 		return arithFloat(op, x, y)
 	}
 	i, _ := integer(a)
@@ -26,21 +24,21 @@ func arith(op string, a, b aj.Value) (aj.Value, error) {
 	return arithInt(op, int64(i), int64(j))
 }
 
-func arithFloat(op string, x, y float64) (aj.Value, error) {
+func arithFloat(op string, x, y float64) (val, error) {
 	switch op {
 	case "+":
-		return aj.NewFloat(x + y), nil
+		return newFloat(x + y), nil
 	case "-":
-		return aj.NewFloat(x - y), nil
+		return newFloat(x - y), nil
 	case "*":
-		return aj.NewFloat(x * y), nil
+		return newFloat(x * y), nil
 	case "/":
-		return aj.NewFloat(x / y), nil
+		return newFloat(x / y), nil
 	}
-	return aj.Undefined(), unsupported("%s of floats", op)
+	return val{}, unsupported("%s of floats", op)
 }
 
-func arithInt(op string, i, j int64) (aj.Value, error) {
+func arithInt(op string, i, j int64) (val, error) {
 	var n int64
 	overflow := false
 	switch op {
@@ -67,12 +65,12 @@ func arithInt(op string, i, j int64) (aj.Value, error) {
 			n = m
 		}
 	default:
-		return aj.Undefined(), unsupported("the operator %s", op)
+		return val{}, unsupported("the operator %s", op)
 	}
 	if overflow {
-		return aj.Undefined(), unsupported("a number of more than 64 bits")
+		return val{}, unsupported("a number of more than 64 bits")
 	}
-	return aj.NewInt(n), nil
+	return newInt(n), nil
 }
 
 func magnitude(i int64) uint64 {
@@ -83,14 +81,14 @@ func magnitude(i int64) uint64 {
 }
 
 // opCompare is a op b for all but == and !=.
-func opCompare(r *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error) {
-	op, a, b := args[0].AsString(), args[1], args[2]
+func opCompare(r *run, args []val, _ map[string]val) (val, error) {
+	op, a, b := args[0].asString(), args[1], args[2]
 	if op == "in" || op == "not in" {
 		in, err := contains(r, b, a)
-		return aj.NewBool(in == (op == "in")), err
+		return newBool(in == (op == "in")), err
 	}
 	c, err := order(a, b)
-	return aj.NewBool(compared(op, c)), err
+	return newBool(compared(op, c)), err
 }
 
 func compared(op string, c int) bool {
@@ -107,10 +105,10 @@ func compared(op string, c int) bool {
 }
 
 // order compares two numbers or two strings.
-func order(a, b aj.Value) (int, error) {
-	if a.IsString() && b.IsString() {
+func order(a, b val) (int, error) {
+	if a.isString() && b.isString() {
 		// The order of UTF-8 is the order of code points.
-		return strings.Compare(a.AsString(), b.AsString()), nil
+		return strings.Compare(a.asString(), b.asString()), nil
 	}
 	i, okA := integer(a)
 	j, okB := integer(b)
@@ -127,7 +125,7 @@ func order(a, b aj.Value) (int, error) {
 	y, okB := number(b)
 	switch {
 	case !okA || !okB:
-		if a.IsList() && b.IsList() {
+		if a.isList() && b.isList() {
 			return 0, unsupported("two lists are compared")
 		}
 		return 0, raised("'<' not supported between instances of '%s' and '%s'", typeName(a), typeName(b))
@@ -142,37 +140,41 @@ func order(a, b aj.Value) (int, error) {
 }
 
 // contains is Python's x in v.
-func contains(r *run, v, x aj.Value) (bool, error) {
+func contains(r *run, v, x val) (bool, error) {
 	switch {
-	case v.IsString():
-		if !x.IsString() {
+	case v.isString():
+		if !x.isString() {
 			return false, raised("'in <string>' requires string as left operand, not %s", typeName(x))
 		}
-		return strings.Contains(v.AsString(), x.AsString()), r.spend(0, len(v.AsString()))
-	case v.IsDict():
-		if x.IsList() || x.IsDict() {
+		return strings.Contains(v.asString(), x.asString()), r.spend(0, len(v.asString()))
+	case v.isDict():
+		if x.isList() || x.isDict() {
 			return false, raised("unhashable type: '%s'", typeName(x))
 		}
-		return x.IsString() && v.AsDict().Has(x.AsString()), nil
-	case v.IsList():
-		for _, item := range v.AsList().Items {
-			if item.Equals(x) {
+		if !x.isString() {
+			return false, nil
+		}
+		_, ok := v.asDict().get(x.asString())
+		return ok, nil
+	case v.isList():
+		for _, item := range v.asList().items {
+			if item.equals(x) {
 				return true, nil
 			}
 		}
-		return false, r.spend(v.AsList().Len()/4, 0)
-	case v.IsUndefined():
+		return false, r.spend(len(v.asList().items)/4, 0)
+	case v.isUndefined():
 		return false, nil
 	}
 	return false, raised("argument of type '%s' is not iterable", typeName(v))
 }
 
-func opRange(r *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error) {
+func opRange(r *run, args []val, _ map[string]val) (val, error) {
 	var n [3]int
 	for i, a := range args[:min(len(args), 3)] {
 		var ok bool
 		if n[i], ok = integer(a); !ok {
-			return aj.Undefined(), raised("'%s' object cannot be interpreted as an integer", typeName(a))
+			return val{}, raised("'%s' object cannot be interpreted as an integer", typeName(a))
 		}
 	}
 	lo, hi, step := 0, n[0], 1
@@ -184,29 +186,29 @@ func opRange(r *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error) {
 			step = n[2]
 		}
 	default:
-		return aj.Undefined(), raised("range expected 1 to 3 arguments, got %d", len(args))
+		return val{}, raised("range expected 1 to 3 arguments, got %d", len(args))
 	}
 	if step == 0 {
-		return aj.Undefined(), raised("range() arg 3 must not be zero")
+		return val{}, raised("range() arg 3 must not be zero")
 	}
-	var items []aj.Value
+	var items []val
 	for i := lo; (step > 0 && i < hi) || (step < 0 && i > hi); i += step {
 		if len(items) == 100_000 {
 			// The sandbox of Jinja refuses here, counting from 0.
-			return aj.Undefined(), raised("range too big")
+			return val{}, raised("range too big")
 		}
-		items = append(items, aj.NewInt(int64(i)))
+		items = append(items, newInt(int64(i)))
 	}
-	return aj.NewList(items), r.spend(len(items), 0)
+	return newList(items), r.spend(len(items), 0)
 }
 
-func opRaise(r *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error) {
+func opRaise(r *run, args []val, _ map[string]val) (val, error) {
 	if len(args) != 1 {
-		return aj.Undefined(), raised("raise_exception takes one argument")
+		return val{}, raised("raise_exception takes one argument")
 	}
 	text, err := r.str(args[0])
 	if err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
-	return aj.Undefined(), &RaisedError{Why: text}
+	return val{}, &RaisedError{Why: text}
 }

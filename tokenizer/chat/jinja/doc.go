@@ -8,12 +8,12 @@
 // controls, {% generation %}). The tree answers what an engine asks of a
 // template before it renders: which names it uses ([Template.Uses]) and
 // whether it loops over the parts of a message ([Template.WantsParts]). From
-// the tree a plain form of the template is written, which
-// github.com/ardanlabs/jinja evaluates: scopes, loops, macros and attributes
-// are its business. All that touches values goes through functions of this
-// package: what is printed, operators, filters, tests, methods. They do what
-// Python does with the value at hand, raise where Python raises, and count
-// what they cost.
+// the tree a program of Go functions is made, one for each statement and
+// expression, with a place for every variable: a long chat has hundreds of
+// messages, and a template looks at each a dozen times. What touches values are
+// functions of this package: operators, filters, tests, methods. They do what
+// Python does with the value at hand, raise where Python raises, and count what
+// they cost.
 //
 // # What is refused
 //
@@ -33,7 +33,7 @@
 // Templates come from operators, values from anyone. A render counts work: one
 // unit for each call, for four items of a slice and for 64 bytes copied, ten
 // for each round of a loop. It ends at [Limits].Work, at [Limits].Output bytes, and at 200 macros deep.
-// Panics of the library become errors.
+// A panic becomes an error.
 //
 // A Template is safe for concurrent use; a render has its own state.
 package jinja

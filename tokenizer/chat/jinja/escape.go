@@ -60,21 +60,3 @@ func unescape(s string) (string, error) {
 	}
 	return b.String(), nil
 }
-
-// quote writes s as a string literal that the evaluating library reads back
-// as s.
-func quote(b *strings.Builder, s string) {
-	b.WriteByte('\'')
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; c {
-		case '\\', '\'':
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case '\n':
-			b.WriteString(`\n`)
-		default:
-			b.WriteByte(c)
-		}
-	}
-	b.WriteByte('\'')
-}

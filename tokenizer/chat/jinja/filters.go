@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	aj "github.com/ardanlabs/jinja"
-
 	"github.com/kvindex/kvindex/tokenizer/chat/pyjson"
 )
 
@@ -51,18 +49,18 @@ var filters = map[string]function{
 
 // textFilter makes a filter of what does something to str(value).
 func textFilter(f func(string) (string, error)) function {
-	return func(r *run, args []aj.Value, kw map[string]aj.Value) (aj.Value, error) {
+	return func(r *run, args []val, kw map[string]val) (val, error) {
 		if _, err := params(args, kw, "s"); err != nil {
-			return aj.Undefined(), err
+			return val{}, err
 		}
 		s, err := r.str(args[0])
 		if err != nil {
-			return aj.Undefined(), err
+			return val{}, err
 		}
 		if s, err = f(s); err != nil {
-			return aj.Undefined(), err
+			return val{}, err
 		}
-		return aj.NewString(s), r.spend(0, len(s))
+		return newString(s), r.spend(0, len(s))
 	}
 }
 
@@ -96,214 +94,214 @@ func title(s string) (string, error) {
 	return b.String(), ascii(s, "title-casing")
 }
 
-func filterString(r *run, args []aj.Value, kw map[string]aj.Value) (aj.Value, error) {
-	if _, ok := markupText(args[0]); ok || args[0].IsString() {
+func filterString(r *run, args []val, kw map[string]val) (val, error) {
+	if _, ok := markupText(args[0]); ok || args[0].isString() {
 		return args[0], nil
 	}
 	return textFilter(func(s string) (string, error) { return s, nil })(r, args, kw)
 }
 
-func filterTrim(r *run, args []aj.Value, kw map[string]aj.Value) (aj.Value, error) {
+func filterTrim(r *run, args []val, kw map[string]val) (val, error) {
 	p, err := params(args, kw, "value", "chars")
 	if err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
 	s, err := r.str(p[0])
 	if err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
 	return strip(r, s, p[1], true, true)
 }
 
-func filterLength(r *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error) {
+func filterLength(r *run, args []val, _ map[string]val) (val, error) {
 	n, err := length(args[0])
-	if err == nil && args[0].IsString() {
+	if err == nil && args[0].isString() {
 		err = r.spend(0, n)
 	}
-	return aj.NewInt(int64(n)), err
+	return newInt(int64(n)), err
 }
 
-func filterDefault(_ *run, args []aj.Value, kw map[string]aj.Value) (aj.Value, error) {
+func filterDefault(_ *run, args []val, kw map[string]val) (val, error) {
 	p, err := params(args, kw, "value", "default_value", "boolean")
 	if err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
-	if !p[0].IsUndefined() && (!p[2].IsTruthy() || p[0].IsTruthy()) {
+	if !p[0].isUndefined() && (!p[2].truth() || p[0].truth()) {
 		return p[0], nil
 	}
-	if len(args) < 2 && kw["default_value"].IsUndefined() {
-		return aj.NewString(""), nil
+	if len(args) < 2 && kw["default_value"].isUndefined() {
+		return newString(""), nil
 	}
 	return p[1], nil
 }
 
-func filterFirst(_ *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error) {
+func filterFirst(_ *run, args []val, _ map[string]val) (val, error) {
 	items, err := iterate(args[0])
 	if err != nil || len(items) == 0 {
-		return aj.Undefined(), err
+		return val{}, err
 	}
 	return items[0], nil
 }
 
-func filterLast(_ *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error) {
+func filterLast(_ *run, args []val, _ map[string]val) (val, error) {
 	items, err := iterate(args[0])
 	if err != nil || len(items) == 0 {
-		return aj.Undefined(), err
+		return val{}, err
 	}
 	return items[len(items)-1], nil
 }
 
-func filterList(r *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error) {
+func filterList(r *run, args []val, _ map[string]val) (val, error) {
 	items, err := iterate(args[0])
 	if err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
-	return aj.NewList(slices.Clone(items)), r.spend(len(items), 0)
+	return newList(slices.Clone(items)), r.spend(len(items), 0)
 }
 
-func filterReverse(r *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error) {
+func filterReverse(r *run, args []val, _ map[string]val) (val, error) {
 	items, err := iterate(args[0])
 	if err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
 	items = slices.Clone(items)
 	slices.Reverse(items)
 	if err := r.spend(len(items), 0); err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
-	if args[0].IsString() {
+	if args[0].isString() {
 		return opCat(r, items, nil)
 	}
-	return aj.NewList(items), nil
+	return newList(items), nil
 }
 
-func filterItems(r *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error) {
+func filterItems(r *run, args []val, _ map[string]val) (val, error) {
 	v := args[0]
-	if v.IsUndefined() {
-		return aj.NewList(nil), nil
+	if v.isUndefined() {
+		return newList(nil), nil
 	}
-	if !v.IsDict() {
+	if !v.isDict() {
 		return v, raised("Can only get item pairs from a mapping.")
 	}
-	d := v.AsDict()
-	items := make([]aj.Value, len(d.Keys))
-	for i, k := range d.Keys {
-		items[i] = r.tuple(aj.NewString(k), d.Data[k])
+	d := v.asDict()
+	items := make([]val, len(d.keys))
+	for i, k := range d.keys {
+		items[i] = newTuple(newString(k), d.items[i])
 	}
-	return aj.NewList(items), r.spend(len(items), 0)
+	return newList(items), r.spend(len(items), 0)
 }
 
-func filterJoin(r *run, args []aj.Value, kw map[string]aj.Value) (aj.Value, error) {
+func filterJoin(r *run, args []val, kw map[string]val) (val, error) {
 	p, err := params(args, kw, "value", "d", "attribute")
 	if err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
 	items, err := iterate(p[0])
 	if err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
 	sep, err := r.str(p[1])
 	if err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
 	parts := make([]string, len(items))
 	n := 0
 	for i, x := range items {
-		if p[2].IsString() {
-			if x, err = attribute(x, p[2].AsString()); err != nil {
-				return aj.Undefined(), err
+		if p[2].isString() {
+			if x, err = attribute(x, p[2].asString()); err != nil {
+				return val{}, err
 			}
 		}
 		if parts[i], err = r.str(x); err != nil {
-			return aj.Undefined(), err
+			return val{}, err
 		}
 		n += len(parts[i]) + len(sep)
 	}
 	if err := r.spend(len(items), n); err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
-	return aj.NewString(strings.Join(parts, sep)), nil
+	return newString(strings.Join(parts, sep)), nil
 }
 
-func filterReplace(r *run, args []aj.Value, kw map[string]aj.Value) (aj.Value, error) {
+func filterReplace(r *run, args []val, kw map[string]val) (val, error) {
 	p, err := params(args, kw, "s", "old", "new", "count")
 	if err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
 	var text [3]string
 	for i := range text {
 		if text[i], err = r.str(p[i]); err != nil {
-			return aj.Undefined(), err
+			return val{}, err
 		}
 	}
 	return replace(r, text[0], text[1], text[2], p[3])
 }
 
-func filterInt(_ *run, args []aj.Value, kw map[string]aj.Value) (aj.Value, error) {
+func filterInt(_ *run, args []val, kw map[string]val) (val, error) {
 	p, err := params(args, kw, "value", "default", "base")
 	if err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
 	if i, ok := integer(p[0]); ok {
-		return aj.NewInt(int64(i)), nil
+		return newInt(int64(i)), nil
 	}
-	if p[0].IsFloat() && math.Abs(p[0].AsFloat()) < 1<<53 {
-		return aj.NewInt(int64(p[0].AsFloat())), nil
+	if p[0].isFloat() && math.Abs(p[0].asFloat()) < 1<<53 {
+		return newInt(int64(p[0].asFloat())), nil
 	}
-	if p[0].IsString() && p[2].IsUndefined() {
-		s := strings.TrimFunc(p[0].AsString(), isSpace)
+	if p[0].isString() && p[2].isUndefined() {
+		s := strings.TrimFunc(p[0].asString(), isSpace)
 		if i, err := strconv.ParseInt(s, 10, 64); err == nil {
-			return aj.NewInt(i), nil
+			return newInt(i), nil
 		}
 	}
-	return aj.Undefined(), unsupported("an int made of this value")
+	return val{}, unsupported("an int made of this value")
 }
 
-func filterFloat(_ *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error) {
+func filterFloat(_ *run, args []val, _ map[string]val) (val, error) {
 	if f, ok := number(args[0]); ok && math.Abs(f) < 1<<53 {
-		return aj.NewFloat(f), nil
+		return newFloat(f), nil
 	}
-	return aj.Undefined(), unsupported("a float made of this value")
+	return val{}, unsupported("a float made of this value")
 }
 
-func filterAbs(_ *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error) {
-	if args[0].IsFloat() {
-		return aj.NewFloat(math.Abs(args[0].AsFloat())), nil
+func filterAbs(_ *run, args []val, _ map[string]val) (val, error) {
+	if args[0].isFloat() {
+		return newFloat(math.Abs(args[0].asFloat())), nil
 	}
 	i, ok := integer(args[0])
 	if !ok || i == math.MinInt64 {
-		return aj.Undefined(), raised("bad operand type for abs(): '%s'", typeName(args[0]))
+		return val{}, raised("bad operand type for abs(): '%s'", typeName(args[0]))
 	}
-	return aj.NewInt(max(int64(i), -int64(i))), nil
+	return newInt(max(int64(i), -int64(i))), nil
 }
 
-func filterRound(_ *run, args []aj.Value, kw map[string]aj.Value) (aj.Value, error) {
+func filterRound(_ *run, args []val, kw map[string]val) (val, error) {
 	p, err := params(args, kw, "value", "precision", "method")
 	if err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
 	n, ok := integer(p[1])
-	if !ok && !p[1].IsUndefined() || n < 0 || n > 300 || !p[2].IsUndefined() {
-		return aj.Undefined(), unsupported("round of this form")
+	if !ok && !p[1].isUndefined() || n < 0 || n > 300 || !p[2].isUndefined() {
+		return val{}, unsupported("round of this form")
 	}
 	if i, ok := integer(p[0]); ok {
-		return aj.NewInt(int64(i)), nil
+		return newInt(int64(i)), nil
 	}
-	if !p[0].IsFloat() {
-		return aj.Undefined(), raised("type %s doesn't define __round__ method", typeName(p[0]))
+	if !p[0].isFloat() {
+		return val{}, raised("type %s doesn't define __round__ method", typeName(p[0]))
 	}
-	f, err := strconv.ParseFloat(strconv.FormatFloat(p[0].AsFloat(), 'f', n, 64), 64)
+	f, err := strconv.ParseFloat(strconv.FormatFloat(p[0].asFloat(), 'f', n, 64), 64)
 	if err != nil {
-		return aj.Undefined(), unsupported("round of this number")
+		return val{}, unsupported("round of this number")
 	}
-	return aj.NewFloat(f), nil
+	return newFloat(f), nil
 }
 
 // filterFormat is printf with %s and %d only.
-func filterFormat(r *run, args []aj.Value, kw map[string]aj.Value) (aj.Value, error) {
+func filterFormat(r *run, args []val, kw map[string]val) (val, error) {
 	format, err := r.str(args[0])
 	if err != nil || len(kw) > 0 {
-		return aj.Undefined(), unsupported("format with names")
+		return val{}, unsupported("format with names")
 	}
 	var b strings.Builder
 	rest := args[1:]
@@ -320,52 +318,52 @@ func filterFormat(r *run, args []aj.Value, kw map[string]aj.Value) (aj.Value, er
 			continue
 		}
 		if len(rest) == 0 {
-			return aj.Undefined(), raised("not enough arguments for format string")
+			return val{}, raised("not enough arguments for format string")
 		}
 		_, isInt := integer(rest[0])
-		if verb != 's' && (verb != 'd' || !isInt || rest[0].IsBool()) {
-			return aj.Undefined(), unsupported("format with %%%c", verb)
+		if verb != 's' && (verb != 'd' || !isInt || rest[0].isBool()) {
+			return val{}, unsupported("format with %%%c", verb)
 		}
 		s, err := r.str(rest[0])
 		if err != nil {
-			return aj.Undefined(), err
+			return val{}, err
 		}
 		b.WriteString(s)
 		rest = rest[1:]
 	}
 	if len(rest) > 0 || strings.Contains(format, "%") {
-		return aj.Undefined(), raised("not all arguments converted during string formatting")
+		return val{}, raised("not all arguments converted during string formatting")
 	}
 	b.WriteString(format)
-	return aj.NewString(b.String()), r.spend(0, b.Len())
+	return newString(b.String()), r.spend(0, b.Len())
 }
 
-func filterTojson(r *run, args []aj.Value, kw map[string]aj.Value) (aj.Value, error) {
+func filterTojson(r *run, args []val, kw map[string]val) (val, error) {
 	p, err := params(args, kw, "x", "ensure_ascii", "indent", "separators", "sort_keys")
 	if err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
-	e := jsonEncoder{run: r, ascii: p[1].IsTruthy(), item: ", ", key: ": ", sort: p[4].IsTruthy()}
+	e := jsonEncoder{run: r, ascii: p[1].truth(), item: ", ", key: ": ", sort: p[4].truth()}
 	switch n, ok := integer(p[2]); {
 	case ok:
 		e.indented, e.indent = true, strings.Repeat(" ", min(max(n, 0), 64))
-	case p[2].IsString():
-		e.indented, e.indent = true, p[2].AsString()
-	case !p[2].IsNone() && !p[2].IsUndefined():
-		return aj.Undefined(), raised("indent must be a number or text")
+	case p[2].isString():
+		e.indented, e.indent = true, p[2].asString()
+	case !p[2].isNone() && !p[2].isUndefined():
+		return val{}, raised("indent must be a number or text")
 	}
 	if e.indented {
 		e.item = ","
 	}
-	if s := p[3]; s.IsList() && s.AsList().Len() == 2 && s.AsList().Get(0).IsString() && s.AsList().Get(1).IsString() {
-		e.item, e.key = s.AsList().Get(0).AsString(), s.AsList().Get(1).AsString()
-	} else if !s.IsNone() && !s.IsUndefined() {
-		return aj.Undefined(), raised("separators must be two texts")
+	if s := p[3]; s.isList() && len(s.asList().items) == 2 && s.asList().items[0].isString() && s.asList().items[1].isString() {
+		e.item, e.key = s.asList().items[0].asString(), s.asList().items[1].asString()
+	} else if !s.isNone() && !s.isUndefined() {
+		return val{}, raised("separators must be two texts")
 	}
 	if err := e.value(p[0], 0); err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
-	return aj.NewString(e.b.String()), r.spend(0, e.b.Len())
+	return newString(e.b.String()), r.spend(0, e.b.Len())
 }
 
 func floatJSON(f float64) string {

@@ -2,13 +2,11 @@ package jinja
 
 import (
 	"strings"
-
-	aj "github.com/ardanlabs/jinja"
 )
 
 // The filter safe makes Markup of a text: a text that turns <, >, &, ' and "
-// of what it is added to into entities, in chat templates too. The library has
-// no such value. Where safe is not just printed, a Markup is a function with
+// of what it is added to into entities, in chat templates too. No other
+// value does that. Where safe is not just printed, a Markup is a function with
 // the text in its name, and only what is listed in markupAllowed may meet it.
 
 const markupMark = "\x00markup\x00"
@@ -18,25 +16,25 @@ var markupEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", 
 // markupAllowed are our functions that know what to do with a Markup.
 var markupAllowed = map[string]bool{"print": true, "printsum": true, "out": true, "cat": true, "add": true, "test": true, "f_safe": true, "f_string": true}
 
-func newMarkup(text string) aj.Value {
-	return aj.NewCallable(markupMark+text, func([]aj.Value, map[string]aj.Value) (aj.Value, error) {
-		return aj.Undefined(), unsupported("a text is called")
+func newMarkup(text string) val {
+	return newCallable(markupMark+text, func([]val, map[string]val) (val, error) {
+		return val{}, unsupported("a text is called")
 	})
 }
 
-func markupText(v aj.Value) (string, bool) {
-	if !v.IsCallable() {
+func markupText(v val) (string, bool) {
+	if !v.isCallable() {
 		return "", false
 	}
-	return strings.CutPrefix(v.AsCallable().Name, markupMark)
+	return strings.CutPrefix(v.asCallable().name, markupMark)
 }
 
 // checkMarkup refuses a Markup among the arguments of function name.
-func checkMarkup(name string, args []aj.Value, kw map[string]aj.Value) error {
+func checkMarkup(name string, args []val, kw map[string]val) error {
 	if markupAllowed[name] {
 		return nil
 	}
-	refuse := func(v aj.Value) error {
+	refuse := func(v val) error {
 		if _, ok := markupText(v); ok {
 			return unsupported("a text marked as safe goes on to %s", name)
 		}
@@ -55,7 +53,7 @@ func checkMarkup(name string, args []aj.Value, kw map[string]aj.Value) error {
 	return nil
 }
 
-func filterSafe(r *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error) {
+func filterSafe(r *run, args []val, _ map[string]val) (val, error) {
 	if _, ok := markupText(args[0]); ok {
 		return args[0], nil
 	}
@@ -67,17 +65,17 @@ func filterSafe(r *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error
 }
 
 // addMarkup is a + b if one of them is a Markup.
-func addMarkup(r *run, a, b aj.Value) (aj.Value, error) {
+func addMarkup(r *run, a, b val) (val, error) {
 	x, okA := markupText(a)
 	y, okB := markupText(b)
-	if (!okA && !a.IsString()) || (!okB && !b.IsString()) {
-		return aj.Undefined(), unsupported("a text marked as safe is added to something else")
+	if (!okA && !a.isString()) || (!okB && !b.isString()) {
+		return val{}, unsupported("a text marked as safe is added to something else")
 	}
 	if !okA {
-		x = markupEscaper.Replace(a.AsString())
+		x = markupEscaper.Replace(a.asString())
 	}
 	if !okB {
-		y = markupEscaper.Replace(b.AsString())
+		y = markupEscaper.Replace(b.asString())
 	}
 	return newMarkup(x + y), r.spend(0, len(x)+len(y))
 }
@@ -91,4 +89,35 @@ func testMarkup(name string) (bool, error) {
 		return false, nil
 	}
 	return false, unsupported("the test %q of a text marked as safe", name)
+}
+
+// unsafe takes the filter safe off an expression that is only printed.
+func unsafe(x expr) expr {
+	for {
+		f, ok := x.(*filterExpr)
+		if !ok || f.name != "safe" {
+			return x
+		}
+		x = f.x
+	}
+}
+
+// makesMarkup reports whether the result of a safe is used for more than to be
+// printed.
+func makesMarkup(body []stmt) bool {
+	found := false
+	eachStmt(body, func(s stmt) {
+		xs := exprs(s)
+		if o, ok := s.(*outputStmt); ok {
+			xs = []expr{unsafe(o.x)}
+		}
+		for _, x := range xs {
+			eachExpr(x, func(x expr) {
+				if f, ok := x.(*filterExpr); ok && f.name == "safe" {
+					found = true
+				}
+			})
+		}
+	})
+	return found
 }

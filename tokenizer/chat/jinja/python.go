@@ -7,42 +7,40 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	aj "github.com/ardanlabs/jinja"
-
 	"github.com/kvindex/kvindex/tokenizer/chat/pyjson"
 )
 
 // typeName is what Python calls the type of v.
-func typeName(v aj.Value) string {
+func typeName(v val) string {
 	switch {
-	case v.IsUndefined():
+	case v.isUndefined():
 		return "Undefined"
-	case v.IsNone():
+	case v.isNone():
 		return "NoneType"
-	case v.IsBool():
+	case v.isBool():
 		return "bool"
-	case v.IsInt():
+	case v.isInt():
 		return "int"
-	case v.IsFloat():
+	case v.isFloat():
 		return "float"
-	case v.IsString():
+	case v.isString():
 		return "str"
-	case v.IsList():
+	case v.isList():
 		return "list"
-	case v.IsDict():
+	case v.isDict():
 		return "dict"
 	}
 	return "function"
 }
 
 // str is Python's str(v), and "" for an undefined value.
-func (r *run) str(v aj.Value) (string, error) {
+func (r *run) str(v val) (string, error) {
 	switch {
-	case v.IsString():
-		return v.AsString(), nil
-	case v.IsUndefined():
+	case v.isString():
+		return v.asString(), nil
+	case v.isUndefined():
 		return "", nil
-	case v.IsCallable():
+	case v.isCallable():
 		if text, ok := markupText(v); ok {
 			return text, nil
 		}
@@ -53,35 +51,35 @@ func (r *run) str(v aj.Value) (string, error) {
 }
 
 // repr writes Python's repr(v).
-func (r *run) repr(b *strings.Builder, v aj.Value, depth int) error {
+func (r *run) repr(b *strings.Builder, v val, depth int) error {
 	if depth > maxNesting {
 		return unsupported("a value nested too deep")
 	}
 	switch {
-	case v.IsUndefined():
+	case v.isUndefined():
 		b.WriteString("Undefined")
-	case v.IsNone():
+	case v.isNone():
 		b.WriteString("None")
-	case v.IsBool():
-		if v.AsBool() {
+	case v.isBool():
+		if v.asBool() {
 			b.WriteString("True")
 		} else {
 			b.WriteString("False")
 		}
-	case v.IsInt():
-		b.WriteString(strconv.FormatInt(v.AsInt(), 10))
-	case v.IsFloat():
-		b.WriteString(pyjson.FormatFloat(v.AsFloat()))
-	case v.IsString():
-		reprString(b, v.AsString())
-		return r.spend(0, 4*len(v.AsString()))
-	case v.IsList():
+	case v.isInt():
+		b.WriteString(strconv.FormatInt(v.asInt(), 10))
+	case v.isFloat():
+		b.WriteString(pyjson.FormatFloat(v.asFloat()))
+	case v.isString():
+		reprString(b, v.asString())
+		return r.spend(0, 4*len(v.asString()))
+	case v.isList():
 		open, end := "[", "]"
-		if r.tuples[v.AsList()] {
+		if v.asList().tuple {
 			open, end = "(", ")"
 		}
 		b.WriteString(open)
-		for i, x := range v.AsList().Items {
+		for i, x := range v.asList().items {
 			if i > 0 {
 				b.WriteString(", ")
 			}
@@ -92,14 +90,14 @@ func (r *run) repr(b *strings.Builder, v aj.Value, depth int) error {
 				return err
 			}
 		}
-		if open == "(" && v.AsList().Len() == 1 {
+		if open == "(" && len(v.asList().items) == 1 {
 			b.WriteByte(',')
 		}
 		b.WriteString(end)
-	case v.IsDict():
+	case v.isDict():
 		b.WriteByte('{')
-		d := v.AsDict()
-		for i, k := range d.Keys {
+		d := v.asDict()
+		for i, k := range d.keys {
 			if i > 0 {
 				b.WriteString(", ")
 			}
@@ -108,7 +106,7 @@ func (r *run) repr(b *strings.Builder, v aj.Value, depth int) error {
 			if err := r.spend(1, len(k)); err != nil {
 				return err
 			}
-			if err := r.repr(b, d.Data[k], depth+1); err != nil {
+			if err := r.repr(b, d.items[i], depth+1); err != nil {
 				return err
 			}
 		}
@@ -150,23 +148,23 @@ func reprString(b *strings.Builder, s string) {
 }
 
 // iterate is Python's iter(v).
-func iterate(v aj.Value) ([]aj.Value, error) {
+func iterate(v val) ([]val, error) {
 	switch {
-	case v.IsList():
-		return v.AsList().Items, nil
-	case v.IsUndefined():
+	case v.isList():
+		return v.asList().items, nil
+	case v.isUndefined():
 		return nil, nil
-	case v.IsDict():
-		keys := v.AsDict().Keys
-		items := make([]aj.Value, len(keys))
+	case v.isDict():
+		keys := v.asDict().keys
+		items := make([]val, len(keys))
 		for i, k := range keys {
-			items[i] = aj.NewString(k)
+			items[i] = newString(k)
 		}
 		return items, nil
-	case v.IsString():
-		items := make([]aj.Value, 0, len(v.AsString()))
-		for _, r := range v.AsString() {
-			items = append(items, aj.NewString(string(r)))
+	case v.isString():
+		items := make([]val, 0, len(v.asString()))
+		for _, r := range v.asString() {
+			items = append(items, newString(string(r)))
 		}
 		return items, nil
 	}
@@ -174,27 +172,27 @@ func iterate(v aj.Value) ([]aj.Value, error) {
 }
 
 // length is Python's len(v).
-func length(v aj.Value) (int, error) {
+func length(v val) (int, error) {
 	switch {
-	case v.IsString():
-		return utf8.RuneCountInString(v.AsString()), nil
-	case v.IsList():
-		return v.AsList().Len(), nil
-	case v.IsDict():
-		return v.AsDict().Len(), nil
-	case v.IsUndefined():
+	case v.isString():
+		return utf8.RuneCountInString(v.asString()), nil
+	case v.isList():
+		return len(v.asList().items), nil
+	case v.isDict():
+		return len(v.asDict().keys), nil
+	case v.isUndefined():
 		return 0, nil
 	}
 	return 0, raised("object of type '%s' has no len()", typeName(v))
 }
 
 // integer is v as the index or count that Python takes: an int or a bool.
-func integer(v aj.Value) (int, bool) {
+func integer(v val) (int, bool) {
 	switch {
-	case v.IsInt():
-		return int(v.AsInt()), true
-	case v.IsBool():
-		if v.AsBool() {
+	case v.isInt():
+		return int(v.asInt()), true
+	case v.isBool():
+		if v.asBool() {
 			return 1, true
 		}
 		return 0, true
@@ -203,30 +201,30 @@ func integer(v aj.Value) (int, bool) {
 }
 
 // number is v as a float, if it is a number or a bool.
-func number(v aj.Value) (float64, bool) {
-	if v.IsFloat() {
-		return v.AsFloat(), true
+func number(v val) (float64, bool) {
+	if v.isFloat() {
+		return v.asFloat(), true
 	}
-	if v.IsInt() {
-		return float64(v.AsInt()), true
+	if v.isInt() {
+		return float64(v.asInt()), true
 	}
 	i, ok := integer(v)
 	return float64(i), ok
 }
 
 // attribute is Jinja's make_attrgetter: the keys of path, one inside another.
-func attribute(v aj.Value, path string) (aj.Value, error) {
+func attribute(v val, path string) (val, error) {
 	for part := range strings.SplitSeq(path, ".") {
 		i, err := strconv.Atoi(part)
 		switch {
-		case v.IsUndefined():
+		case v.isUndefined():
 			return v, raised("an attribute of an undefined value")
-		case err == nil && v.IsList() && i >= 0 && i < v.AsList().Len():
-			v = v.AsList().Get(i)
-		case v.IsDict() && err != nil:
-			v, _ = v.AsDict().Get(part)
+		case err == nil && v.isList() && i >= 0 && i < len(v.asList().items):
+			v = v.asList().items[i]
+		case v.isDict() && err != nil:
+			v, _ = v.asDict().get(part)
 		default:
-			v = aj.Undefined()
+			v = val{}
 		}
 	}
 	return v, nil
@@ -258,11 +256,11 @@ func sameCase(s, what string) error {
 
 // params binds arguments to names as a Python call does. Missing ones are
 // Undefined.
-func params(args []aj.Value, kw map[string]aj.Value, names ...string) ([]aj.Value, error) {
+func params(args []val, kw map[string]val, names ...string) ([]val, error) {
 	if len(args) > len(names) {
 		return nil, raised("takes %d arguments but %d were given", len(names), len(args))
 	}
-	bound := make([]aj.Value, len(names))
+	bound := make([]val, len(names))
 	copy(bound, args)
 	used := 0
 	for i, n := range names {

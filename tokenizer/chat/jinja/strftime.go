@@ -4,22 +4,20 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	aj "github.com/ardanlabs/jinja"
 )
 
 // opStrftime is transformers' strftime_now: the time now, by C's strftime in
 // the C locale.
-func opStrftime(r *run, args []aj.Value, kw map[string]aj.Value) (aj.Value, error) {
+func opStrftime(r *run, args []val, kw map[string]val) (val, error) {
 	p, err := params(args, kw, "format")
 	if err != nil {
-		return aj.Undefined(), err
+		return val{}, err
 	}
-	if !p[0].IsString() {
+	if !p[0].isString() {
 		return p[0], raised("strftime() argument must be str")
 	}
-	s, err := strftime(r.now(), p[0].AsString())
-	return aj.NewString(s), err
+	s, err := strftime(r.now(), p[0].asString())
+	return newString(s), err
 }
 
 func strftime(t time.Time, format string) (string, error) {

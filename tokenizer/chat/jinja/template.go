@@ -1,24 +1,20 @@
 package jinja
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
-	aj "github.com/ardanlabs/jinja"
-
 	"github.com/kvindex/kvindex/tokenizer/chat/pyjson"
 )
 
 // Template is a compiled chat template.
 type Template struct {
-	lib   *aj.Template
-	funcs []string // our functions that it calls
-	names map[string]bool
-	parts bool
+	program *program
+	names   map[string]bool
+	parts   bool
 }
 
 // Compile reads a template. The error is an [*UnsupportedError].
@@ -32,15 +28,11 @@ func Compile(source string) (t *Template, err error) {
 	if err != nil {
 		return nil, err
 	}
-	plain, funcs, err := emit(body)
+	program, err := compile(body)
 	if err != nil {
 		return nil, err
 	}
-	lib, err := aj.Compile(plain)
-	if err != nil {
-		return nil, unsupported("the template does not compile: %v", err)
-	}
-	return &Template{lib: lib, funcs: funcs, names: names(body), parts: wantsParts(body)}, nil
+	return &Template{program: program, names: names(body), parts: wantsParts(body)}, nil
 }
 
 // panicText says what panicked without the values that did.
@@ -75,8 +67,7 @@ type Limits struct {
 // name counts. now is what strftime_now says. Errors are an
 // [*UnsupportedError] or a [*RaisedError].
 func (t *Template) Render(vars []Var, l Limits, now func() time.Time) (text string, err error) {
-	r := &run{output: l.Output, work: l.Work, now: now, filters: filters,
-		markup: slices.Contains(t.funcs, "f_safe")}
+	r := &run{output: l.Output, work: l.Work, now: now, filters: filters}
 	if r.output <= 0 {
 		r.output = 64 << 20
 	}
@@ -88,31 +79,20 @@ func (t *Template) Render(vars []Var, l Limits, now func() time.Time) (text stri
 			text, err = "", unsupported("rendering panicked: %s", panicText(p))
 		}
 	}()
-	data := make(map[string]aj.Value, len(vars)+len(t.funcs))
+	root := t.program.root.newScope(nil)
 	size := 0
 	for _, v := range vars {
-		if v.Value.Kind() == pyjson.Absent {
-			delete(data, v.Name)
+		slot, used := t.program.root.slots[v.Name]
+		if !used {
 			continue
 		}
-		data[v.Name] = fromJSON(v.Value, &size)
-	}
-	for _, name := range t.funcs {
-		data[prefix+name] = r.callable(name)
+		if root.vars[slot] = (variable{}); v.Value.Kind() != pyjson.Absent {
+			root.assign(slot, fromJSON(v.Value, &size))
+		}
 	}
 	// Most of what is given is printed, and not much more.
 	r.text.Grow(min(size+size/8+1024, r.output))
-	rest, err := t.lib.RenderValues(data)
-	var known *UnsupportedError
-	var raised *RaisedError
-	if err != nil && !errors.As(err, &known) && !errors.As(err, &raised) {
-		// The library's own complaint: Python may or may not have one here.
-		err = unsupported("%v", err)
-	}
-	if err == nil && rest != "" {
-		err = unsupported("the library printed %d bytes itself", len(rest))
-	}
-	if err != nil {
+	if err := t.program.run(&frame{r: r, scope: root}); err != nil {
 		return "", err
 	}
 	return r.text.String(), nil
@@ -120,36 +100,33 @@ func (t *Template) Render(vars []Var, l Limits, now func() time.Time) (text stri
 
 // fromJSON makes a value for templates and adds the length of its texts to
 // size.
-func fromJSON(v pyjson.Value, size *int) aj.Value {
+func fromJSON(v pyjson.Value, size *int) val {
 	switch v.Kind() {
 	case pyjson.Null:
-		return aj.None()
+		return newNone()
 	case pyjson.Bool:
-		return aj.NewBool(v.IsTrue())
+		return newBool(v.IsTrue())
 	case pyjson.Int:
-		return aj.NewInt(v.Int())
+		return newInt(v.Int())
 	case pyjson.Float:
-		return aj.NewFloat(v.Float())
+		return newFloat(v.Float())
 	case pyjson.String:
 		*size += len(v.Str())
-		return aj.NewString(v.Str())
+		return newString(v.Str())
 	case pyjson.List:
-		items := make([]aj.Value, v.Len())
+		items := make([]val, v.Len())
 		for i, x := range v.Items() {
 			items[i] = fromJSON(x, size)
 		}
-		return aj.NewList(items)
+		return newList(items)
 	case pyjson.Dict:
-		d := aj.NewDict()
-		dict := d.AsDict()
-		dict.Keys = make([]string, 0, v.Len())
-		keys := v.Keys()
+		d := &dict{keys: slices.Clip(v.Keys()), items: make([]val, v.Len())}
 		for i, x := range v.Items() {
-			dict.Set(keys[i], fromJSON(x, size))
+			d.items[i] = fromJSON(x, size)
 		}
-		return d
+		return val{kind: kindDict, ref: d}
 	default:
-		return aj.Undefined()
+		return val{}
 	}
 }
 
@@ -160,24 +137,12 @@ type run struct {
 	work   int // units left
 	depth  int // macros around
 	now    func() time.Time
-	tuples map[*aj.List]bool // lists that are tuples in Python
-	markup bool              // some texts may be Markup
 	// filters are the filters, for those that call others.
 	filters map[string]function
 }
 
-// tuple makes a list that prints as a tuple.
-func (r *run) tuple(items ...aj.Value) aj.Value {
-	v := aj.NewList(items)
-	if r.tuples == nil {
-		r.tuples = map[*aj.List]bool{}
-	}
-	r.tuples[v.AsList()] = true
-	return v
-}
-
 // function does something with values; args are positional, kw named.
-type function func(r *run, args []aj.Value, kw map[string]aj.Value) (aj.Value, error)
+type function func(r *run, args []val, kw map[string]val) (val, error)
 
 // spend counts work and the copying of this many bytes.
 func (r *run) spend(units, bytes int) error {
@@ -186,31 +151,4 @@ func (r *run) spend(units, bytes int) error {
 		return unsupported("rendering costs more than allowed")
 	}
 	return nil
-}
-
-func (r *run) callable(name string) aj.Value {
-	f := lookup(name)
-	if f == nil {
-		panic(fmt.Sprintf("no function %q", name))
-	}
-	return aj.NewCallable(name, func(args []aj.Value, kw map[string]aj.Value) (aj.Value, error) {
-		if err := r.spend(1, 0); err != nil {
-			return aj.Undefined(), err
-		}
-		if r.markup {
-			if err := checkMarkup(name, args, kw); err != nil {
-				return aj.Undefined(), err
-			}
-		}
-		return f(r, args, kw)
-	})
-}
-
-func lookup(name string) function {
-	for p, table := range map[string]map[string]function{"f_": filters, "m_": methods} {
-		if rest, ok := strings.CutPrefix(name, p); ok {
-			return table[rest]
-		}
-	}
-	return operators[name]
 }

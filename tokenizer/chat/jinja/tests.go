@@ -2,12 +2,9 @@ package jinja
 
 import (
 	"strings"
-
-	aj "github.com/ardanlabs/jinja"
 )
 
-// tests are the names of the tests and their aliases. The simplest are written
-// in the library's own form where they stand in a template.
+// tests are the names of the tests and their aliases.
 var tests = map[string]string{
 	"boolean": "boolean", "callable": "callable", "defined": "defined", "divisibleby": "divisibleby",
 	"even": "even", "false": "false", "float": "float", "in": "in", "integer": "integer",
@@ -18,18 +15,18 @@ var tests = map[string]string{
 	"lt": "<", "<": "<", "lessthan": "<", "le": "<=", "<=": "<=",
 }
 
-func opTest(r *run, args []aj.Value, _ map[string]aj.Value) (aj.Value, error) {
-	ok, err := runTest(r, args[0].AsString(), args[1], args[2:])
-	return aj.NewBool(ok), err
+func opTest(r *run, args []val, _ map[string]val) (val, error) {
+	ok, err := runTest(r, args[0].asString(), args[1], args[2:])
+	return newBool(ok), err
 }
 
-func runTest(r *run, name string, v aj.Value, args []aj.Value) (bool, error) {
+func runTest(r *run, name string, v val, args []val) (bool, error) {
 	switch name {
 	case "==", "!=", "<", "<=", ">", ">=", "in", "sameas", "divisibleby":
 		if len(args) != 1 {
 			return false, raised("the test %q takes one argument", name)
 		}
-		if err := checkMarkup("the test "+name, []aj.Value{v, args[0]}, nil); err != nil {
+		if err := checkMarkup("the test "+name, []val{v, args[0]}, nil); err != nil {
 			return false, err
 		}
 		return compareTest(r, name, v, args[0])
@@ -42,31 +39,31 @@ func runTest(r *run, name string, v aj.Value, args []aj.Value) (bool, error) {
 	}
 	switch name {
 	case "boolean":
-		return v.IsBool(), nil
+		return v.isBool(), nil
 	case "callable":
-		return v.IsCallable(), nil
+		return v.isCallable(), nil
 	case "defined":
-		return !v.IsUndefined(), nil
+		return !v.isUndefined(), nil
 	case "undefined":
-		return v.IsUndefined(), nil
+		return v.isUndefined(), nil
 	case "false":
-		return v.IsBool() && !v.AsBool(), nil
+		return v.isBool() && !v.asBool(), nil
 	case "true":
-		return v.IsBool() && v.AsBool(), nil
+		return v.isBool() && v.asBool(), nil
 	case "float":
-		return v.IsFloat(), nil
+		return v.isFloat(), nil
 	case "integer":
-		return v.IsInt(), nil
+		return v.isInt(), nil
 	case "number":
-		return v.IsInt() || v.IsFloat() || v.IsBool(), nil
+		return v.isInt() || v.isFloat() || v.isBool(), nil
 	case "iterable", "sequence":
-		return v.IsList() || v.IsDict() || v.IsString() || v.IsUndefined(), nil
+		return v.isList() || v.isDict() || v.isString() || v.isUndefined(), nil
 	case "mapping":
-		return v.IsDict(), nil
+		return v.isDict(), nil
 	case "none":
-		return v.IsNone(), nil
+		return v.isNone(), nil
 	case "string":
-		return v.IsString(), nil
+		return v.isString(), nil
 	case "odd", "even":
 		i, ok := integer(v)
 		if !ok {
@@ -84,17 +81,17 @@ func runTest(r *run, name string, v aj.Value, args []aj.Value) (bool, error) {
 	return false, unsupported("the test %q", name)
 }
 
-func compareTest(r *run, name string, v, x aj.Value) (bool, error) {
+func compareTest(r *run, name string, v, x val) (bool, error) {
 	switch name {
 	case "==":
-		return v.Equals(x), nil
+		return v.equals(x), nil
 	case "!=":
-		return !v.Equals(x), nil
+		return !v.equals(x), nil
 	case "in":
 		return contains(r, x, v)
 	case "sameas":
-		if v.IsNone() || v.IsBool() || x.IsNone() || x.IsBool() {
-			return v.IsNone() == x.IsNone() && v.IsBool() == x.IsBool() && v.Equals(x), nil
+		if v.isNone() || v.isBool() || x.isNone() || x.isBool() {
+			return v.isNone() == x.isNone() && v.isBool() == x.isBool() && v.equals(x), nil
 		}
 		return false, unsupported("sameas of this value")
 	case "divisibleby":

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	aj "github.com/ardanlabs/jinja"
 )
 
 // jsonEncoder writes what Python's json.dumps writes.
@@ -21,7 +19,7 @@ type jsonEncoder struct {
 	sort      bool
 }
 
-func (e *jsonEncoder) value(v aj.Value, depth int) error {
+func (e *jsonEncoder) value(v val, depth int) error {
 	if depth > maxNesting {
 		return unsupported("a value nested too deep")
 	}
@@ -29,32 +27,33 @@ func (e *jsonEncoder) value(v aj.Value, depth int) error {
 		return err
 	}
 	switch {
-	case v.IsNone():
+	case v.isNone():
 		e.b.WriteString("null")
-	case v.IsBool():
-		e.b.WriteString(strconv.FormatBool(v.AsBool()))
-	case v.IsInt():
+	case v.isBool():
+		e.b.WriteString(strconv.FormatBool(v.asBool()))
+	case v.isInt():
 		var buf [20]byte
-		e.b.Write(strconv.AppendInt(buf[:0], v.AsInt(), 10))
-	case v.IsFloat():
-		e.b.WriteString(floatJSON(v.AsFloat()))
-	case v.IsString():
-		e.string(v.AsString())
-	case v.IsList():
-		items := v.AsList().Items
+		e.b.Write(strconv.AppendInt(buf[:0], v.asInt(), 10))
+	case v.isFloat():
+		e.b.WriteString(floatJSON(v.asFloat()))
+	case v.isString():
+		e.string(v.asString())
+	case v.isList():
+		items := v.asList().items
 		return e.container('[', ']', len(items), depth, func(i int) error {
 			return e.value(items[i], depth+1)
 		})
-	case v.IsDict():
-		d := v.AsDict()
-		keys := d.Keys
+	case v.isDict():
+		d := v.asDict()
+		keys := d.keys
 		if e.sort {
 			keys = slices.Sorted(slices.Values(keys))
 		}
 		return e.container('{', '}', len(keys), depth, func(i int) error {
 			e.string(keys[i])
 			e.b.WriteString(e.key)
-			return e.value(d.Data[keys[i]], depth+1)
+			item, _ := d.get(keys[i])
+			return e.value(item, depth+1)
 		})
 	default:
 		return raised("Object of type %s is not JSON serializable", typeName(v))
