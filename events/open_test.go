@@ -105,7 +105,9 @@ func reconnected(t *testing.T) (b *bench, batches map[uint64][]byte) {
 // TestRelayIsAhead: a stream out of a log is not live before it is where its
 // relay said that it is, whatever became of replays.
 func TestRelayIsAhead(t *testing.T) {
-	b := newBench(t, func(o *SessionOptions) { o.Stream = StreamSpec{Endpoint: "nats://pod-0.kv", ReplayEndpoint: "nats://pod-0.replay"} })
+	b := newBench(t, func(o *SessionOptions) {
+		o.Stream = StreamSpec{Endpoint: "nats://pod-0.kv", ReplayEndpoint: "nats://pod-0.replay"}
+	})
 	const boot = "1"
 	b.s.Began(boot)
 	b.s.Told(2)

@@ -2,8 +2,8 @@ package enginesim
 
 import (
 	"errors"
-	"math/rand/v2"
 	"net"
+	"os"
 	"strconv"
 	"sync/atomic"
 )
@@ -16,17 +16,17 @@ const (
 	numPorts  = 8_000
 )
 
-// nextPort is of the whole process; processes begin anywhere.
-var nextPort atomic.Uint32
-
-func init() { nextPort.Store(rand.Uint32N(numPorts)) }
+// taken counts the ports that FreeAddr has returned: ports are the process's, and
+// so is this.
+var taken atomic.Uint32
 
 // FreeAddr returns a HOST:PORT of the loopback interface on which nobody
 // listens, and which is not returned again. Unlike a port that the kernel chose
 // and that was let go, it is not given to another socket later.
 func FreeAddr() (string, error) {
+	begin := uint32(os.Getpid()) * 641 // other processes begin elsewhere
 	for range numPorts {
-		port := firstPort + nextPort.Add(1)%numPorts
+		port := firstPort + (begin+taken.Add(1))%numPorts
 		addr := net.JoinHostPort("127.0.0.1", strconv.FormatUint(uint64(port), 10))
 		if l, err := net.Listen("tcp", addr); err == nil {
 			return addr, l.Close()

@@ -176,6 +176,15 @@ func (c *compiler) value(body []stmt) eval {
 	}
 }
 
+// block is value with a scope of its own.
+func (c *compiler) block(body []stmt) eval {
+	var text eval
+	l := c.inside(body, false, nil, func() { text = c.value(body) })
+	return func(f *frame) (val, error) {
+		return text(&frame{r: f.r, scope: l.newScope(f.scope)})
+	}
+}
+
 func (c *compiler) stmt(s stmt) exec {
 	switch s := s.(type) {
 	case *textStmt:
@@ -191,12 +200,9 @@ func (c *compiler) stmt(s stmt) exec {
 		return c.set(s)
 	case *setBlockStmt:
 		c.define(s.target)
-		slot := c.scope.slot(s.target)
-		var body eval
-		l := c.inside(s.body, false, nil, func() { body = c.value(s.body) })
+		slot, block := c.scope.slot(s.target), c.block(s.body)
 		return func(f *frame) error {
-			inner := frame{r: f.r, scope: l.newScope(f.scope)}
-			v, err := body(&inner)
+			v, err := block(f)
 			f.scope.assign(slot, v)
 			return err
 		}

@@ -1,9 +1,5 @@
 package jinja
 
-import (
-	"strings"
-)
-
 // macro compiles the definition of a macro: a variable that can be called. Its
 // scope lies in that of the definition.
 func (c *compiler) macro(s *macroStmt) exec {
@@ -48,7 +44,10 @@ func (m *macro) call(r *run, around *scope, args []val, kw map[string]val) (val,
 		return val{}, unsupported("macros call one another too deep")
 	}
 	defer func() { r.depth-- }()
-	f := &frame{r: r, scope: m.layout.newScope(around), out: &strings.Builder{}}
+	if len(args) > len(m.params) {
+		return val{}, raised("macro %q takes not more than %d arguments", m.name, len(m.params))
+	}
+	f := &frame{r: r, scope: m.layout.newScope(around)}
 	used := 0
 	for i, p := range m.params {
 		named, given := kw[p]
@@ -132,11 +131,9 @@ func (c *compiler) callBlock(s *callStmt) exec {
 // generation compiles what the assistant wrote: a block of its own, so that what
 // is set inside stays inside.
 func (c *compiler) generation(s *generationStmt) exec {
-	var body eval
-	l := c.inside(s.body, false, nil, func() { body = c.value(s.body) })
+	block := c.block(s.body)
 	return func(f *frame) error {
-		inner := frame{r: f.r, scope: l.newScope(f.scope)}
-		v, err := body(&inner)
+		v, err := block(f)
 		if err != nil {
 			return err
 		}
