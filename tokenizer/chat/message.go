@@ -106,6 +106,9 @@ type builder struct {
 
 func (b *builder) set(key string, v pyjson.Value) {
 	if v.Kind() != pyjson.Absent {
+		if b.keys == nil {
+			b.keys, b.items = make([]string, 0, 4), make([]pyjson.Value, 0, 4)
+		}
 		b.keys, b.items = append(b.keys, key), append(b.items, v)
 	}
 }

@@ -31,7 +31,7 @@ func opCat(r *run, args []val, _ map[string]val) (val, error) {
 }
 
 func opTuple(r *run, args []val, _ map[string]val) (val, error) {
-	return newTuple(args...), nil
+	return newTuple(slices.Clone(args)...), nil
 }
 
 func join(r *run, args []val) (string, error) {
@@ -222,7 +222,7 @@ func pick[T any](from []T, lo, hi, step int) []T {
 		}
 		return slices.Clone(from[lo:hi])
 	}
-	var to []T
+	to := make([]T, 0, max(0, (hi-lo)/step+1))
 	for i := lo; (step > 0 && i < hi) || (step < 0 && i > hi); i += step {
 		to = append(to, from[i])
 	}

@@ -34,7 +34,23 @@ func (c *compiler) kwargs(kw []kwarg) (names []string, xs []eval) {
 	return names, xs
 }
 
-// values evaluates arguments. The slice belongs to whoever is called.
+// arguments evaluates arguments onto the stack of the run, from which pop takes
+// them: whoever is called must not keep the slice.
+func (f *frame) arguments(xs []eval) ([]val, error) {
+	r, bottom := f.r, len(f.r.stack)
+	for _, x := range xs {
+		v, err := x(f)
+		if err != nil {
+			return nil, err // which ends the run
+		}
+		r.stack = append(r.stack, v)
+	}
+	return r.stack[bottom:len(r.stack):len(r.stack)], nil
+}
+
+func (r *run) pop(args []val) { r.stack = r.stack[:len(r.stack)-len(args)] }
+
+// values evaluates items. The slice is the caller's.
 func (f *frame) values(xs []eval) ([]val, error) {
 	list := make([]val, len(xs))
 	for i, x := range xs {
@@ -76,7 +92,7 @@ func (c *compiler) apply(name string, fn function, kw []kwarg, args ...expr) eva
 	names, named := c.kwargs(kw)
 	markup := c.markup
 	return func(f *frame) (val, error) {
-		values, err := f.values(list)
+		values, err := f.arguments(list)
 		if err != nil {
 			return val{}, err
 		}
@@ -89,7 +105,9 @@ func (c *compiler) apply(name string, fn function, kw []kwarg, args ...expr) eva
 				return val{}, err
 			}
 		}
-		return f.r.call(fn, values, kw)
+		v, err := f.r.call(fn, values, kw)
+		f.r.pop(values)
+		return v, err
 	}
 }
 

@@ -159,7 +159,7 @@ func (c *compiler) native(name string, x *callExpr) eval {
 		if err != nil {
 			return v, err
 		}
-		values, err := f.values(args)
+		values, err := f.arguments(args)
 		if err != nil {
 			return v, err
 		}
@@ -167,7 +167,9 @@ func (c *compiler) native(name string, x *callExpr) eval {
 		if err != nil {
 			return v, err
 		}
-		return invoke(v, values, named)
+		v, err = invoke(v, values, named)
+		f.r.pop(values)
+		return v, err
 	}
 }
 

@@ -137,11 +137,13 @@ type run struct {
 	work   int // units left
 	depth  int // macros around
 	now    func() time.Time
+	stack  []val // arguments of the calls that are under way
 	// filters are the filters, for those that call others.
 	filters map[string]function
 }
 
-// function does something with values; args are positional, kw named.
+// function does something with values; args are positional, kw named. It must not
+// keep args.
 type function func(r *run, args []val, kw map[string]val) (val, error)
 
 // spend counts work and the copying of this many bytes.
