@@ -108,6 +108,9 @@ func opItem(r *run, args []val, _ map[string]val) (val, error) {
 				return val{}, unsupported("a method taken by subscript is called")
 			}), nil
 		}
+	case v.isNamespace() && key.isString():
+		x, _ := v.asDict().get(key.asString())
+		return x, nil
 	case v.isList() && isInt:
 		items := v.asList().items
 		if i < 0 {

@@ -324,8 +324,8 @@ func (c *compiler) set(s *setStmt) exec {
 			if err != nil {
 				return err
 			}
-			if !o.isDict() {
-				return unsupported("an attribute is set of what is no namespace")
+			if !o.isNamespace() {
+				return raised("cannot assign attribute on non-namespace object")
 			}
 			o.asDict().set(key, v)
 			return nil

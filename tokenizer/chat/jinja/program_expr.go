@@ -270,7 +270,7 @@ func (c *compiler) attr(x *attrExpr) eval {
 		switch {
 		case v.isDict() && method:
 			return bound, nil
-		case v.isDict():
+		case v.isDict(), v.isNamespace():
 			value, _ := v.asDict().get(name)
 			return value, nil
 		case (v.isString() || v.isList()) && (methods[name] != nil || slices.Contains(otherMethods, name)):
@@ -291,7 +291,7 @@ func (c *compiler) item(x *itemExpr) eval {
 				object := c.expr(x.x)
 				return func(f *frame) (val, error) {
 					v, err := object(f)
-					if err != nil || !v.isDict() {
+					if err != nil || !v.isDict() && !v.isNamespace() {
 						return val{}, err
 					}
 					value, _ := v.asDict().get(key)
@@ -470,7 +470,12 @@ func (c *compiler) function(name string, x *callExpr) eval {
 		for _, k := range x.kw {
 			keys, items = append(keys, &constExpr{k.name}), append(items, k.x)
 		}
-		return c.dict(keys, items)
+		v, kind := c.dict(keys, items), map[string]kind{"dict": kindDict, "namespace": kindNamespace}[name]
+		return func(f *frame) (val, error) {
+			v, err := v(f)
+			v.kind = kind
+			return v, err
+		}
 	}
 	c.fail("the function %q", name)
 	return undefined

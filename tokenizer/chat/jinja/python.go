@@ -29,6 +29,8 @@ func typeName(v val) string {
 		return "list"
 	case v.isDict():
 		return "dict"
+	case v.isNamespace():
+		return "Namespace"
 	}
 	return "function"
 }
@@ -112,7 +114,7 @@ func (r *run) repr(b *strings.Builder, v val, depth int) error {
 		}
 		b.WriteByte('}')
 	default:
-		return unsupported("a function is printed")
+		return unsupported("a function or a namespace is printed")
 	}
 	return nil
 }

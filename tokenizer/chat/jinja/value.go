@@ -18,6 +18,7 @@ const (
 	kindString
 	kindList
 	kindDict
+	kindNamespace // of namespace(): the only thing whose attributes a template can set
 	kindCallable
 )
 
@@ -27,7 +28,7 @@ type val struct {
 	kind kind
 	num  uint64 // a bool, int or float: its bits
 	str  string
-	ref  any // *list, *dict or *callable
+	ref  any // *list, *dict (a namespace, too) or *callable
 }
 
 // list is a list, or a tuple.
@@ -75,6 +76,7 @@ func (v val) isFloat() bool     { return v.kind == kindFloat }
 func (v val) isString() bool    { return v.kind == kindString }
 func (v val) isList() bool      { return v.kind == kindList }
 func (v val) isDict() bool      { return v.kind == kindDict }
+func (v val) isNamespace() bool { return v.kind == kindNamespace }
 func (v val) isCallable() bool  { return v.kind == kindCallable }
 
 // The as methods give what a val of the kind holds, and panic for others: that
@@ -109,7 +111,7 @@ func (v val) truth() bool {
 	case kindDict:
 		return len(v.asDict().keys) > 0
 	}
-	return v.kind == kindCallable
+	return v.kind == kindNamespace || v.kind == kindCallable
 }
 
 // equals is Python's ==: 1 == 1.0 == True, and a list is no tuple.
@@ -128,6 +130,8 @@ func (v val) equals(o val) bool {
 	case kindDict:
 		a, b := v.asDict(), o.asDict()
 		return a == b || a.equals(b)
+	case kindNamespace:
+		return v.asDict() == o.asDict()
 	case kindCallable:
 		return false
 	}
