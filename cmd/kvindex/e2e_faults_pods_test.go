@@ -84,9 +84,11 @@ func zombie(f *faultRun) {
 	f.see("disconnected after %.0f s", time.Since(begin).Seconds())
 	for _, p := range pods {
 		p.counts(s, "suspect or dropped", func(st podStatus) bool {
-			_, extra := p.wrong(s)
+			missing, extra := p.wrong(s)
 			f.row.Wrong += extra // the engines have changed nothing since
-			return st.Streams[0].Suspect > 0
+			// Dropped already, if the first check of the new connection fell into the
+			// silence: that is noticed before the end of the connection is.
+			return st.Streams[0].Suspect > 0 || missing > 0
 		})
 	}
 	f.see("suspect after the grace")
